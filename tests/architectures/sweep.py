@@ -7,7 +7,7 @@ what the victim left. They must be equal bit for bit, or to an NMSE of 1e-6 if l
 logits in other company, or if nobody knows whether it does on this processor.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -102,16 +102,9 @@ class Stage:
     def __init__(self, model: Model, *, protected: bool = True, cuts: bool = False, chunk: int = CHUNK) -> None:
         self._model = model
         self._chunk = chunk
-        self._context = Context(
-            model,
-            n_ctx=512,
-            n_seq_max=4,
-            n_batch=64,
-            n_threads=1,
-            checkpoint_interval=chunk if protected else 0,
-            trust_any_memory=not protected,
-            **(EVERY_NODE if cuts else STOPPABLE),
-        )
+        options = {"checkpoint_interval": chunk if protected else 0, "trust_any_memory": not protected}
+        options |= EVERY_NODE if cuts else STOPPABLE
+        self._context = Context(model, n_ctx=512, n_seq_max=4, n_batch=64, n_threads=1, **options)
         self._alone = protected and self._context.memory_kind != "attention"
         chance = np.random.default_rng(7)
         # Of about one, one and a bit, and three and a bit chunks.
@@ -150,9 +143,7 @@ class Stage:
         return self._last_logits(seq)
 
     def _last_logits(self, seq: int) -> Logits:
-        logits = self._context.logits(seq)
-        assert logits is not None
-        return logits.copy()
+        return self._context.logits(seq).copy()
 
     def batch_invariant(self) -> bool:
         """Return whether logits are bit-equal in any company: in the same step, and in the same cache.
@@ -230,16 +221,7 @@ class Stage:
 def sweep(path: Path, *, protected: bool = True, cuts: bool = False, stride: int = 1, chunk: int = CHUNK) -> Report:
     """Cancel at every `stride`-th node of a prefill step and of decode steps, with drafts and without.
 
-    Parameters
-    ----------
-    path
-        A small GGUF model with F32 weights.
-    protected
-        Whether the rules for recurrent and hybrid memories are kept.
-    cuts
-        Whether steps are stopped at cuts on the CPU, too, as they always are on a device.
-    chunk
-        Tokens of a prompt in one step.
+    The model is small and has F32 weights. With `cuts`, steps are stopped at cuts on the CPU, too, as on a device.
     """
     model = load_model(path, require_vocabulary=False)
     stage = Stage(model, protected=protected, cuts=cuts, chunk=chunk)
@@ -282,11 +264,8 @@ def judge(
         report.worst = float("inf")
         report.findings.append(f"{where}: a later step failed ({failure})")
         return
-    errors = {
-        "neighbour": nmse(played.logits.neighbour, undisturbed.neighbour),
-        "bystander": nmse(played.logits.bystander, undisturbed.bystander),
-        "victim": nmse(played.logits.victim, afresh[played.n_kept]),
-    }
+    expected = replace(undisturbed, victim=afresh[played.n_kept])
+    errors = {who: nmse(getattr(played.logits, who), getattr(expected, who)) for who in Party.__slots__}
     report.aborted += played.status is StepStatus.ABORTED
     report.exact += all(error == 0.0 for error in errors.values())
     report.worst = max(report.worst, *errors.values())

@@ -104,20 +104,19 @@ def of_kind(reports: Sequence[Report], kind: str) -> list[Report]:
     return [report for report in reports if KINDS[kind](report)]
 
 
+def totals(reports: Sequence[Report], *names: str) -> list[int]:
+    return [sum(getattr(report, name) for report in reports) for name in names]
+
+
 def protected_row(kind: str, reports: Sequence[Report]) -> str:
-    points = sum(report.points for report in reports)
-    aborted = sum(report.aborted for report in reports)
-    exact = sum(report.exact for report in reports)
-    wrong = sum(report.wrong for report in reports)
+    points, aborted, exact, wrong = totals(reports, "points", "aborted", "exact", "wrong")
     worst = max((report.worst for report in reports), default=0.0)
     near = points - exact - wrong
     return f"| {kind} | {len(reports)} | {points:,} | {aborted:,} | {exact:,} | {near:,} | {wrong:,} | {worst:.1e} |"
 
 
 def unprotected_row(kind: str, reports: Sequence[Report]) -> str:
-    points = sum(report.points for report in reports)
-    aborted = sum(report.aborted for report in reports)
-    wrong = sum(report.wrong for report in reports)
+    points, aborted, wrong = totals(reports, "points", "aborted", "wrong")
     hurt = sum(report.wrong > 0 for report in reports)
     return f"| {kind} | {len(reports)} | {points:,} | {aborted:,} | {wrong:,} | {hurt} |"
 

@@ -9,8 +9,6 @@
 `pytest -m "" tests/browser` has the tests. They are skipped where something is missing, and say this command.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A browser without a screen, and pages in it of which nothing is overlooked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +10,9 @@ from tests.browser import installation
 from tests.support.http_process import LIMIT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Locator, LocatorAssertions, Page
-
+    from playwright.sync_api import Browser, CDPSession, FilePayload, Locator, LocatorAssertions, Page, Response, Route
+else:  # Playwright can be imported only while it is used
+    Browser = CDPSession = FilePayload = Locator = LocatorAssertions = Page = Response = Route = Any
 FLAGS = (
     "--disable-gpu",
     "--disable-quic",
@@ -69,7 +68,7 @@ class Tab:
         self.base = base
         self.allowed = re.compile("|".join(allowed)) if allowed else None
         self.faults: list[str] = []
-        self.context: BrowserContext = browser.new_context(base_url=base, **options)
+        self.context = browser.new_context(base_url=base, **options)
         self.context.set_default_timeout(MILLISECONDS)
         self.context.on("request", lambda request: self._check_origin(request.url))
         self.page: Page = self.context.new_page()

@@ -1,20 +1,15 @@
 """One browser for all tests here, and tabs that fail their test if anything went wrong in them unseen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.browser import installation
-from tests.browser.chromium import Tab, browsing
+from tests.browser.chromium import Browser, Tab, browsing
 from tests.browser.load import Load, under_load
 from tests.clients.model import serving
 from tests.support.http_process import ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 OpenTab = Callable[..., Tab]
 N_SLOTS = 9  # one for each of eight clients, and one more

@@ -3,8 +3,6 @@
 They are large, so the tests' packages have none of them: ``python -m tests.browser --install``.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

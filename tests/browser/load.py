@@ -1,7 +1,5 @@
 """Clients that stream long answers, and note how each of them ends."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A server of several models for its page: two that answer, one that goes on loading, and one that fails."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

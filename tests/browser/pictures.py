@@ -1,7 +1,5 @@
 """The pictures of the live page in the documents: the engine at work, a chat, and a server of several models."""
 
-from __future__ import annotations
-
 import random
 import sys
 import tempfile
@@ -10,19 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 
 from pyllmcancel.models import packaged_model_path
-from tests.browser.chromium import Tab, browsing, expect
+from tests.browser.chromium import Browser, Page, Tab, browsing, expect
 from tests.browser.load import under_load
 from tests.browser.models import PROGRAM, Models, standing_in
 from tests.browser.scenes import SCHEMES, Look, say, what_is_too_wide
 from tests.support.http_process import COMPLETIONS, ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 ENGINE = {f"engine-{scheme}": Look(scheme, 1280, 780) for scheme in SCHEMES}
@@ -141,7 +135,7 @@ def leavers(server: ServerProcess) -> Iterator[None]:
     """Run clients that stream answers, most of which they leave after a while."""
     stopping = threading.Event()
     threads = [
-        threading.Thread(target=leave_again_and_again, args=(server, session, random.Random(seed), stopping))
+        threading.Thread(target=keep_leaving, args=(server, session, random.Random(seed), stopping))
         for seed, session in enumerate(CLIENTS)
     ]
     for thread in threads:
@@ -154,9 +148,7 @@ def leavers(server: ServerProcess) -> Iterator[None]:
             thread.join()
 
 
-def leave_again_and_again(
-    server: ServerProcess, session: str, chance: random.Random, stopping: threading.Event
-) -> None:
+def keep_leaving(server: ServerProcess, session: str, chance: random.Random, stopping: threading.Event) -> None:
     with httpx.Client(base_url=server.url, timeout=4, headers={"X-Session-Id": session}) as http:
         while not stopping.is_set():
             prompt = chance.choice(PROMPTS) * chance.choice((1, 10, 40, 80))

@@ -1,17 +1,12 @@
 """The page's views with something in them: what is looked at, measured and photographed."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
-from tests.browser.chromium import expect
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+from tests.browser.chromium import FilePayload, Page, expect
 
 View = Literal["engine", "try", "chat"]
 Scheme = Literal["light", "dark"]
@@ -96,6 +91,32 @@ def say(page: Page, text: str) -> None:
     message = page.get_by_role("textbox", name="Message")
     message.fill(text)
     message.press("Enter")
+
+
+def sent_by(page: Page, text: str) -> list[dict[str, Any]]:
+    """Say something; return the messages that are sent."""
+    with page.expect_request(CHATS) as sent:
+        say(page, text)
+    return sent.value.post_data_json["messages"]
+
+
+def exchange(page: Page, text: str, answer: str, **more: Any) -> None:
+    """Say something, which is answered so."""
+    answer_with(page, answer, **more)
+    say(page, text)
+
+
+def file(content: bytes, name: str = "a.png", kind: str = "image/png") -> FilePayload:
+    return {"name": name, "mimeType": kind, "buffer": content}
+
+
+def choose(page: Page, kind: str, *files: FilePayload, shown: str = "") -> None:
+    """Choose files of a kind, and wait until the picture of this name is shown."""
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name=f"Add {kind}").click()
+    chooser.value.set_files(list(files))
+    if shown:
+        expect(page.get_by_role("img", name=shown)).to_be_visible()
 
 
 def answer_with(page: Page, text: str, finish: str = "stop", **more: Any) -> None:

@@ -1,26 +1,19 @@
 """The tab's memory while the page is open beside busy clients: what is still used after a garbage collection."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.browser.chromium import Tab, browsing
+from tests.browser.chromium import CDPSession, Tab, browsing
 from tests.browser.load import under_load
 from tests.browser.scenes import View
 from tests.clients.model import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from playwright.sync_api import CDPSession
 
 INTERVAL = 15.0  # seconds
 # Tokens: so few that in the first half the page comes to hold as many ended requests as it ever keeps (500).
@@ -77,12 +70,11 @@ def sample(session: CDPSession, now: float) -> Sample:
 def growth(samples: Sequence[Sample]) -> dict[str, float]:
     """By the straight line through the second half: what it gains from that half's begin to its end, of its mean."""
     half = np.array([astuple(one) for one in samples[len(samples) // 2 :]])
-    times, columns = half[:, 0], half[:, 1:].T
+    times = half[:, 0]
     span = times[-1] - times[0]
     names = ("heap", "nodes", "listeners")
-    return {
-        name: float(np.polyfit(times, one, 1)[0] * span / one.mean()) for name, one in zip(names, columns, strict=True)
-    }
+    slopes = np.polyfit(times, half[:, 1:], 1)[0]
+    return dict(zip(names, (slopes * span / half[:, 1:].mean(axis=0)).tolist(), strict=True))
 
 
 def report(samples: Sequence[Sample], faults: Sequence[str]) -> int:

@@ -1,20 +1,14 @@
 """The chat: answers are stopped, given anew and kept; and whatever an answer says, it is shown and does nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.chromium import Tab, expect
-from tests.browser.scenes import answer_with, say
+from tests.browser.chromium import Locator, Page, Route, Tab, expect
+from tests.browser.scenes import answer_with, choose, exchange, file, say, sent_by
 from tests.support.http_process import ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page, Route
 
 STOPPED = re.compile(r"Cancelled explicitly by you · compute stopped after [\d.]+ (ms|s)")
 
@@ -35,12 +29,11 @@ def stop_when_it_answers(page: Page) -> None:
 
 
 def test_an_answer_is_stopped_and_shown_as_cut(page: Page, server: ServerProcess) -> None:
-    with page.expect_request("**/v1/chat/completions") as sent:
-        say(page, "Tell me a long story")
+    request_id = begin_to_answer(page)
     stop_when_it_answers(page)
     expect(answers(page)).to_contain_text(STOPPED)
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
-    seen = server.wait_for(sent.value.headers["x-request-id"], status="cancelled")
+    seen = server.wait_for(request_id, status="cancelled")
     assert seen["cancel_reason"] == "explicit"
 
 
@@ -115,8 +108,7 @@ def test_a_model_without_a_chat_template_says_so(tab: Tab) -> None:
 
 @pytest.mark.long
 def test_an_answer_that_is_continued_goes_on_inside_its_code(page: Page) -> None:
-    answer_with(page, "```python\ndef read(pa", finish="length")
-    say(page, "Show me code")
+    exchange(page, "Show me code", "```python\ndef read(pa", finish="length")
     expect(answers(page).locator("pre")).to_have_text("def read(pa")
     answer_with(page, "th):\n    pass\n```\n\nThat is *all*.")
     answers(page).get_by_role("button", name="Continue", exact=True).click()
@@ -160,8 +152,7 @@ def test_an_answer_that_is_cancelled_in_the_engine_view_says_so(page: Page) -> N
 
 @pytest.mark.long
 def test_typed_markdown_is_rendered_and_typed_markup_is_text(page: Page) -> None:
-    answer_with(page, "An answer.")
-    say(page, "Is **this**\n  <b>it</b>?\n\n```python\ndef f(): pass\n```")
+    exchange(page, "Is **this**\n  <b>it</b>?\n\n```python\ndef f(): pass\n```", "An answer.")
     mine = page.get_by_role("article", name="You")
     expect(mine.locator("strong")).to_have_text("this")
     expect(mine.locator("p")).to_have_text("Is this\n  <b>it</b>?", use_inner_text=True)
@@ -170,8 +161,7 @@ def test_typed_markdown_is_rendered_and_typed_markup_is_text(page: Page) -> None
 
 @pytest.mark.long
 def test_an_answer_is_given_again_beside_the_first(page: Page) -> None:
-    answer_with(page, "The first answer.")
-    say(page, "Which is this?")
+    exchange(page, "Which is this?", "The first answer.")
     expect(answers(page)).to_contain_text("The first answer.")
     answer_with(page, "The second answer.")
     answers(page).get_by_role("button", name="Answer again").click()
@@ -183,8 +173,7 @@ def test_an_answer_is_given_again_beside_the_first(page: Page) -> None:
 
 @pytest.mark.long
 def test_a_question_is_edited_and_the_old_one_stays_as_a_version(page: Page) -> None:
-    answer_with(page, "An answer.")
-    say(page, "What is a tree")
+    exchange(page, "What is a tree", "An answer.")
     expect(answers(page)).to_contain_text("An answer.")
     mine = page.get_by_role("article", name="You")
     mine.get_by_role("button", name="Edit, and continue from here").click()
@@ -237,8 +226,7 @@ SUSPICIOUS = """() => [...document.querySelectorAll("article.assistant .md *")].
 
 
 def test_whatever_an_answer_says_nothing_runs_and_no_other_host_is_asked(page: Page) -> None:
-    answer_with(page, HOSTILE, reasoning_content=HOSTILE)
-    say(page, "<img src=x onerror=globalThis.ran=16>")
+    exchange(page, "<img src=x onerror=globalThis.ran=16>", HOSTILE, reasoning_content=HOSTILE)
     expect(answers(page).get_by_text("The end of the answer.").last).to_be_visible()
     expect(page.locator("article[aria-busy=true]")).to_have_count(0)
     answers(page).locator("summary").first.click()  # the reasoning
@@ -253,8 +241,7 @@ def test_whatever_an_answer_says_nothing_runs_and_no_other_host_is_asked(page: P
 
 
 def test_conversations_outlive_a_reload_and_are_exported(page: Page, tmp_path: Path) -> None:
-    answer_with(page, "It **is** kept.")
-    say(page, "Is this kept?")
+    exchange(page, "Is this kept?", "It **is** kept.")
     expect(answers(page).get_by_text("is", exact=True)).to_be_visible()
     expect(page.locator("article[aria-busy=true]")).to_have_count(0)
     history = page.get_by_role("navigation", name="Conversations")
@@ -288,8 +275,7 @@ $$
 
 @pytest.mark.long
 def test_formulas_are_drawn_and_what_is_none_is_text(page: Page) -> None:
-    answer_with(page, FORMULAS)
-    say(page, "What of $a_1$?")
+    exchange(page, "What of $a_1$?", FORMULAS)
     expect(answers(page).locator("math")).to_have_count(4)
     expect(answers(page).locator("math mfrac")).to_have_count(1)
     expect(answers(page).locator("p").first).to_contain_text("it costs $5 or $10")
@@ -300,8 +286,7 @@ def test_formulas_are_drawn_and_what_is_none_is_text(page: Page) -> None:
 
 @pytest.mark.long
 def test_an_answer_is_downloaded(page: Page, tmp_path: Path) -> None:
-    answer_with(page, "It **is** here.")
-    say(page, "Where?")
+    exchange(page, "Where?", "It **is** here.")
     with page.expect_download() as download:
         answers(page).get_by_role("button", name="Download as Markdown").click()
     assert download.value.suggested_filename == "it-is-here.md"
@@ -333,18 +318,9 @@ def test_conversations_are_searched_by_what_was_said(page: Page) -> None:
 @pytest.mark.long
 def test_a_text_file_is_sent_with_the_message(page: Page) -> None:
     answer_with(page, "I have read it.")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Add text files").click()
-    chooser.value.set_files(
-        [
-            {"name": "a.py", "mimeType": "text/x-python", "buffer": b"x = 1\n"},
-            {"name": "b.txt", "mimeType": "text/plain", "buffer": b"left out"},
-        ]
-    )
+    choose(page, "text files", file(b"x = 1\n", "a.py", "text/x-python"), file(b"left out", "b.txt", "text/plain"))
     page.get_by_role("button", name="Remove b.txt").click()
-    with page.expect_request("**/v1/chat/completions") as sent:
-        say(page, "What does it do?")
-    (message,) = sent.value.post_data_json["messages"]
+    (message,) = sent_by(page, "What does it do?")
     assert message["content"] == "File a.py:\n\n```py\nx = 1\n```\n\nWhat does it do?"
     mine = page.get_by_role("article", name="You")
     mine.get_by_text("a.py").click()
@@ -354,7 +330,5 @@ def test_a_text_file_is_sent_with_the_message(page: Page) -> None:
 
 @pytest.mark.long
 def test_a_file_that_is_no_text_is_refused_in_words(page: Page) -> None:
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Add text files").click()
-    chooser.value.set_files({"name": "a.bin", "mimeType": "", "buffer": b"\xff\x00"})
+    choose(page, "text files", file(b"\xff\x00", "a.bin", ""))
     expect(page.get_by_role("alert").get_by_text("a.bin is not a text file")).to_be_visible()

@@ -1,21 +1,16 @@
 """The page's texts and behaviour when the server goes, comes back, comes back as another, or has no room for it."""
 
-from __future__ import annotations
-
 import json
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.chromium import Tab, expect
+from tests.browser.chromium import Locator, Page, Route, Tab, expect
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import ServerProcess
 
 pytestmark = pytest.mark.long
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page, Route
 
 BROKEN_OFF = ("net::ERR_", "Failed to fetch")
 UNAVAILABLE = "status of 503"

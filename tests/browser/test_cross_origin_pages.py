@@ -1,22 +1,17 @@
 """Pages of others in a real browser: what they try reaches nobody's requests, and tells nothing, unless allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.browser.chromium import Browser, Page, Response
 from tests.browser.conftest import OpenTab
 from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
 from tests.support.marks import mostly_long
-from tests.support.stub_server import Handler, serving
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Response
+from tests.support.stub_server import Handler, StubServer
 
 EVIL = "evil.example"  # for this browser it is this machine
 SANDBOX = "/sandbox"  # a page that has no origin
@@ -46,7 +41,7 @@ class Blank(Handler):
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[int]:
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Blank)) as pages:
+    with StubServer(Blank) as pages:
         yield pages.server_port
 
 
@@ -171,7 +166,6 @@ def test_a_link_leads_to_the_page_and_to_nothing_else(browser: Browser, server: 
 def test_a_name_that_was_rebound_reaches_nothing(browser: Browser, server: ServerProcess) -> None:
     page = browser.new_context().new_page()
     answer = page.goto(f"http://{EVIL}:{server.port}/")
-    assert answer is not None
     assert answer.status == 421
     # To the browser the server is the page's own, so that a page could read all answers.
     with victim(server) as request_id:

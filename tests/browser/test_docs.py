@@ -1,7 +1,5 @@
 """``/docs`` without a network: described and tried out by what the package has."""
 
-from __future__ import annotations
-
 from tests.browser.chromium import Tab, expect
 
 

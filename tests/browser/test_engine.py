@@ -1,20 +1,14 @@
 """The engine's view beside eight busy clients: what is pressed is what is cancelled."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
-from tests.browser.chromium import Tab, expect
+from tests.browser.chromium import Locator, Page, Tab, expect
 from tests.browser.conftest import N_SLOTS, OpenTab
 from tests.browser.load import Client, Load, under_load
 from tests.support.http_process import COMPLETIONS, LIMIT, ServerProcess, fresh_id
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
 
 # Resolves after a person's slow press, and not before the page was drawn several times.
 SHORTLY = """() => new Promise((done) => {
@@ -89,15 +83,13 @@ def test_a_slow_press_cancels_what_it_began_on_though_the_list_changes(page: Pag
     page.evaluate(SLOWLY)
     for client in (first, other):  # above it and below it
         load.server.cancel(client.id)
-        expect(cancel_button(page, client).or_(ended_rows(page, client)).first).to_have_text("Ended")
+        ended = page.get_by_role("region", name="Ended").get_by_role("listitem")
+        row = ended.filter(has=page.get_by_title(client.id))
+        expect(cancel_button(page, client).or_(row).first).to_have_text("Ended")
     page.evaluate(SLOWLY)
     page.mouse.up()
     assert pressed.ended.wait(LIMIT)
     assert_stopped_and_others_go_on([first, other, pressed], load)
-
-
-def ended_rows(page: Page, client: Client) -> Locator:
-    return page.get_by_role("region", name="Ended").get_by_role("listitem").filter(has=page.get_by_title(client.id))
 
 
 @pytest.mark.long
@@ -117,9 +109,8 @@ def test_a_key_cancels_that_request_and_the_focus_stays(page: Page, load: Load, 
 @pytest.mark.long
 def test_a_request_is_opened_cancelled_and_closed_by_keys(page: Page, load: Load) -> None:
     client = load.clients[2]
-    page.get_by_role("region", name="Live requests").get_by_role("link").and_(page.get_by_title(client.id)).press(
-        "Enter"
-    )
+    links = page.get_by_role("region", name="Live requests").get_by_role("link")
+    links.and_(page.get_by_title(client.id)).press("Enter")
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name=f"cancel request {client.id}").press("Enter")
     assert_only(client, load)
@@ -169,10 +160,7 @@ def test_the_timeline_tells_by_keys_what_was_superseded(server: ServerProcess, t
             server.cancel(newest)
     timeline = page.get_by_role("application", name="Timeline of the slots")
     told = page.get_by_role("status").filter(has_text="superseded by")
-    for _ in blocks_by_keys(timeline, N_SLOTS):
-        if told.count() == 1:
-            break
-    expect(told).to_have_count(1)
+    look_for(told, timeline)
 
 
 @pytest.mark.long
@@ -183,10 +171,7 @@ def test_a_page_that_is_opened_shows_what_was_computed_before(server: ServerProc
     timeline = page.get_by_role("application", name="Timeline of the slots")
     page.evaluate(SHORTLY)  # the timeline is drawn a little behind the server
     told = page.get_by_role("status").filter(has_text=f"{before} decode: 8 tokens")
-    for _ in blocks_by_keys(timeline, N_SLOTS):
-        if told.count() == 1:
-            break
-    expect(told).to_have_count(1)
+    look_for(told, timeline)
 
 
 # Latencies in the lists that are cut off, or not drawn at all.
@@ -213,14 +198,16 @@ def test_the_cancel_latency_is_in_sight_in_both_lists(page: Page, load: Load) ->
         assert page.evaluate(CUT_LATENCIES) == []
 
 
-def blocks_by_keys(timeline: Locator, n_lanes: int) -> Iterator[None]:
-    """Goes over each lane's blocks, of which the nearest one in time is come upon first."""
-    for lane in range(n_lanes):
+def look_for(told: Locator, timeline: Locator) -> None:
+    """Go over each lane's blocks by keys, the nearest one in time first, until one of them tells this."""
+    for lane in range(N_SLOTS):
         for key in ("Escape", "ArrowLeft", *["ArrowDown"] * lane):
             timeline.press(key)
         for key in (*["ArrowRight"] * 15, *["ArrowLeft"] * 45):
-            yield
+            if told.count() == 1:
+                return
             timeline.press(key)
+    expect(told).to_have_count(1)
 
 
 @pytest.mark.long

@@ -1,7 +1,5 @@
 """A server with API keys: the page asks for one, in itself, and once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

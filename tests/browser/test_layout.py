@@ -1,21 +1,16 @@
 """Every view, light and dark, on telephones and on wide screens: all of it is in reach, and nothing hides from axe."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from pyllmcancel.server.page import page_files
 from tests.browser import installation
-from tests.browser.chromium import Tab, expect
+from tests.browser.chromium import Page, Tab, expect
 from tests.browser.load import under_load
 from tests.browser.scenes import LOOKS, SCHEMES, SESSIONS, VIEWS, Look, Scheme, View, enliven, what_is_too_wide
 from tests.support.http_process import ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 AXE = """async () => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });

@@ -1,27 +1,22 @@
 """The page of a server of several models: what they do is shown, and a load is ended where it is seen."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser import installation
-from tests.browser.chromium import Tab, expect
+from tests.browser.chromium import Browser, Locator, Page, Tab, expect
 from tests.browser.conftest import OpenTab
 from tests.browser.load import under_load
 from tests.browser.models import Models, serving_models
-from tests.browser.scenes import DRAWN, LOOKS, say, what_is_too_wide
+from tests.browser.scenes import DRAWN, LOOKS, Look, say, what_is_too_wide
 from tests.browser.test_layout import serious_faults
 from tests.support.http_process import LIMIT, until
 
 pytestmark = pytest.mark.long
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
 
 CANCELLED = r"status of 499"  # the console reports each answer that is an error
 
@@ -66,6 +61,12 @@ def lane_by_keys(page: Page, n_down: int) -> str:
 
 def starts_with(lane: str, told: str) -> bool:
     return told.startswith(lane)
+
+
+def check_look(page: Page, look: Look) -> None:
+    assert what_is_too_wide(page) == [], look
+    if look.width in {360, 1280}:
+        assert serious_faults(page) == [], look
 
 
 def has_ended(models: Models, model: str) -> None:
@@ -113,9 +114,7 @@ def test_each_model_has_its_lanes_and_each_request_its_model(tab: Tab, models: M
         page.evaluate(installation.axe_source())
         for look in LOOKS:
             look.show(page)
-            assert what_is_too_wide(page) == [], look
-            if look.width in {360, 1280}:
-                assert serious_faults(page) == [], look
+            check_look(page, look)
 
 
 def test_a_load_is_cancelled_in_the_engines_view(tab: Tab, models: Models) -> None:
@@ -194,9 +193,7 @@ def test_the_menu_of_models_fits_and_is_left_by_a_key(tab: Tab, models: Models) 
         picker(page).press("Enter")
         expect(page.get_by_role("menuitemradio", name="broken failed")).to_be_visible()
         expect(page.get_by_role("menuitemradio", checked=True)).to_be_focused()
-        assert what_is_too_wide(page) == [], look
-        if look.width in {360, 1280}:
-            assert serious_faults(page) == [], look
+        check_look(page, look)
         page.keyboard.press("Escape")
         expect(page.get_by_role("menuitemradio").first).to_be_hidden()
         expect(picker(page)).to_be_focused()

@@ -1,26 +1,20 @@
 """Pictures in the chat: chosen, pasted and dropped, made small enough, sent, kept; and why none are taken."""
 
-from __future__ import annotations
-
 import base64
 import random
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pyllmcancel.media.pictures import Size, check_picture
 from pyllmcancel.pausing import no_pause
-from tests.browser.chromium import Tab, expect
-from tests.browser.scenes import answer_with, bring, say
-from tests.support.media_files import bmp, png
-
-if TYPE_CHECKING:
-    from playwright.sync_api import FilePayload, Page, Route
-
-    from tests.browser.conftest import OpenTab
-    from tests.support.http_process import ServerProcess
+from tests.browser.chromium import Page, Route, Tab, expect
+from tests.browser.conftest import OpenTab
+from tests.browser.scenes import answer_with, bring, choose, file, sent_by
+from tests.support.http_process import ServerProcess
 from tests.support.marks import mostly_long
+from tests.support.media_files import bmp, png
 
 PNG = png(8, 8)
 
@@ -40,20 +34,8 @@ def page(tab: Tab) -> Page:
     return page
 
 
-def file(content: bytes, name: str = "a.png", kind: str = "image/png") -> FilePayload:
-    return {"name": name, "mimeType": kind, "buffer": content}
-
-
-def choose(page: Page, *files: FilePayload) -> None:
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Add images").click()
-    chooser.value.set_files(list(files))
-
-
-def sent_by(page: Page, text: str) -> list[dict[str, Any]]:
-    with page.expect_request("**/v1/chat/completions") as sent:
-        say(page, text)
-    return sent.value.post_data_json["messages"][-1]["content"]
+def parts_sent(page: Page, text: str) -> list[dict[str, Any]]:
+    return sent_by(page, text)[-1]["content"]
 
 
 def bytes_of(part: dict[str, Any]) -> bytes:
@@ -68,11 +50,11 @@ def size_of(part: dict[str, Any]) -> Size:
 @pytest.mark.parametrize("how", mostly_long(["choose", "paste", "drop"], "paste"))
 def test_a_picture_is_sent_as_it_is_and_shown_in_the_message(page: Page, how: str) -> None:
     if how == "choose":
-        choose(page, file(PNG))
+        choose(page, "images", file(PNG))
     else:
         bring(page, how, PNG)
     expect(page.locator(".composer").get_by_role("img", name="Image 1")).to_be_visible()
-    text, picture = sent_by(page, "What is this?")
+    text, picture = parts_sent(page, "What is this?")
     assert text == {"type": "text", "text": "What is this?"}
     assert bytes_of(picture) == PNG
     mine = page.get_by_role("article", name="You")
@@ -83,16 +65,15 @@ def test_a_picture_is_sent_as_it_is_and_shown_in_the_message(page: Page, how: st
 
 @pytest.mark.long
 def test_a_picture_that_was_removed_is_not_sent(page: Page) -> None:
-    choose(page, file(PNG), file(png(4, 4), "b.png"))
+    choose(page, "images", file(PNG), file(png(4, 4), "b.png"))
     page.get_by_role("button", name="Remove image 1").click()
-    _, picture = sent_by(page, "And this?")
+    _, picture = parts_sent(page, "And this?")
     assert size_of(picture) == (4, 4)
 
 
 @pytest.mark.long
 def test_a_picture_alone_is_a_message(page: Page) -> None:
-    choose(page, file(PNG))
-    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
+    choose(page, "images", file(PNG), shown="Image 1")
     with page.expect_request("**/v1/chat/completions") as sent:
         page.get_by_role("button", name="Send").click()
     (picture,) = sent.value.post_data_json["messages"][-1]["content"]
@@ -101,15 +82,12 @@ def test_a_picture_alone_is_a_message(page: Page) -> None:
 
 @pytest.mark.long
 def test_a_picture_is_kept_and_sent_again_after_a_reload(page: Page) -> None:
-    choose(page, file(PNG))
-    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
-    sent_by(page, "What is this?")
+    choose(page, "images", file(PNG), shown="Image 1")
+    parts_sent(page, "What is this?")
     expect(page.get_by_role("article", name="Answer")).to_contain_text("I see it.")
     page.reload()
     expect(page.get_by_role("article", name="You").get_by_role("img", name="Image 1")).to_be_visible()
-    with page.expect_request("**/v1/chat/completions") as sent:
-        say(page, "And now?")
-    first, _, last = sent.value.post_data_json["messages"]
+    first, _, last = sent_by(page, "And now?")
     assert bytes_of(first["content"][1]) == PNG
     assert last["content"] == "And now?"
 
@@ -118,27 +96,25 @@ def test_a_picture_is_kept_and_sent_again_after_a_reload(page: Page) -> None:
 def test_a_large_picture_is_made_smaller_before_it_is_sent(page: Page) -> None:
     noise = random.Random(7)
     pixels = b"".join(b"\0" + noise.randbytes(3 * 3_000) for _ in range(150))
-    choose(page, file(png(3_000, 150, pixels=pixels)))
-    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
-    _, picture = sent_by(page, "What is this?")
+    choose(page, "images", file(png(3_000, 150, pixels=pixels)), shown="Image 1")
+    _, picture = parts_sent(page, "What is this?")
     assert picture["image_url"]["url"].startswith("data:image/jpeg;base64,")
     assert size_of(picture) == (2_048, 102)
 
 
 @pytest.mark.long
 def test_a_picture_that_the_server_does_not_take_is_sent_as_png(page: Page) -> None:
-    choose(page, file(bmp(6, 5), "a.bmp", "image/bmp"))
-    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
-    _, picture = sent_by(page, "What is this?")
+    choose(page, "images", file(bmp(6, 5), "a.bmp", "image/bmp"), shown="Image 1")
+    _, picture = parts_sent(page, "What is this?")
     assert picture["image_url"]["url"].startswith("data:image/png;base64,")
     assert size_of(picture) == (6, 5)
 
 
 @pytest.mark.long
 def test_a_damaged_picture_and_one_of_no_known_kind_are_refused_in_words(page: Page) -> None:
-    choose(page, file(b"no picture", "broken.png"))
+    choose(page, "images", file(b"no picture", "broken.png"))
     expect(page.get_by_role("alert").get_by_text("broken.png is damaged")).to_be_visible()
-    choose(page, *[file(PNG, f"{n}.png") for n in range(9)])
+    choose(page, "images", *[file(PNG, f"{n}.png") for n in range(9)])
     expect(page.get_by_role("alert").get_by_text("8 images at most")).to_be_visible()
 
 
@@ -169,8 +145,7 @@ def test_what_the_server_says_against_a_picture_is_shown(open_tab: OpenTab, serv
     page = tab.open("chat")
     error = {"error": {"message": "picture 1: it has 9 x 9 pixels, but at most 4", "code": "media_too_large"}}
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=413, json=error))
-    choose(page, file(PNG))
-    expect(page.get_by_role("img", name="Image 1")).to_be_visible()
-    parts = sent_by(page, "What is this?")
+    choose(page, "images", file(PNG), shown="Image 1")
+    parts = parts_sent(page, "What is this?")
     assert len(parts) == 2
     expect(page.get_by_role("article", name="Answer")).to_contain_text("icture 1: it has 9 x 9 pixels")

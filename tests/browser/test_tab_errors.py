@@ -1,14 +1,7 @@
 """The other tests rely on this: a tab notes each thing that must not happen in the page."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tests.browser.chromium import Tab
+from tests.browser.chromium import Browser, Tab
 from tests.support.http_process import ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 
 def test_a_tab_notes_errors_dialogs_other_hosts_and_forbidden_things(server: ServerProcess, browser: Browser) -> None:

@@ -1,20 +1,14 @@
 """Type-ahead: a request at every key, of which only the newest is computed to its end."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.chromium import Tab, expect
+from tests.browser.chromium import Locator, Page, Route, Tab, expect
 from tests.browser.load import FOREVER
 from tests.support.http_process import ServerProcess
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page, Route
 
 Ask = Callable[[str], None]
 
@@ -77,12 +71,8 @@ def test_superseded_requests_are_seen_here_in_the_list_and_by_the_server(page: P
     seen = [server.request(str(request_id)) for request_id in ids]
     assert [one.get("cancel_reason") for one in seen] == [None, "superseded", "superseded"]
     page.get_by_role("link", name="Engine").click()
-    row = (
-        page.get_by_role("region", name="Ended")
-        .get_by_role("listitem")
-        .filter(has=page.get_by_title(str(ids[1]), exact=True))
-    )
-    expect(row).to_contain_text("superseded by")
+    ended = page.get_by_role("region", name="Ended").get_by_role("listitem")
+    expect(ended.filter(has=page.get_by_title(str(ids[1]), exact=True))).to_contain_text("superseded by")
 
 
 @pytest.mark.long
@@ -104,9 +94,8 @@ def test_leaving_the_view_cancels_all(page: Page, server: ServerProcess, pane: s
     typed = page.get_by_role("textbox", name=f"Code, {pane}" + (" superseding" if pane == "with" else ""), exact=True)
     typed.press("Control+End")
     typed.press_sequentially("ab")
-    expect(
-        page.get_by_role("region", name=f"Requests {pane} superseding").get_by_text("answering").first
-    ).to_be_visible()
+    requests = page.get_by_role("region", name=f"Requests {pane} superseding")
+    expect(requests.get_by_text("answering").first).to_be_visible()
     page.get_by_role("link", name="Engine").click()
     server.wait_idle()
 

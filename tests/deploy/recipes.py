@@ -77,9 +77,8 @@ def of_units() -> Iterator[Command]:
             program, *arguments = shlex.split(value) if name.startswith("Exec") else [""]
             if program.endswith(f"/{PROGRAM}"):
                 given = dict(two.split("=", 1) for one, two in settings(unit) if one == "Environment")
-                yield Command(
-                    unit.name, tuple(arguments), ours(given | variables(DEPLOY / "systemd" / "pyllmcancel.env"))
-                )
+                given |= variables(DEPLOY / "systemd" / "pyllmcancel.env")
+                yield Command(unit.name, tuple(arguments), ours(given))
 
 
 def variables(file: Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.server import ThreadingHTTPServer
 from queue import SimpleQueue
 
 import httpx
@@ -11,17 +10,17 @@ import pytest
 
 from tests.support.http_process import LIMIT, until
 from tests.support.proxies import HAProxy
-from tests.support.stub_server import Handler, serving
+from tests.support.stub_server import Handler, StubServer
 
 HELD = "X-Held"  # such a request gets the headers of a stream, and no more
 PATHS = {"X-Request-Id": "/v1/requests/{}/cancel", "X-Session-Id": "/v1/sessions/{}/cancel"}
 
 
-class Stub(ThreadingHTTPServer):
+class Stub(StubServer):
     """Tells in each answer which server it is, and notes the held requests whose client has left."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(Answer)
         self.name = name
         self.is_healthy = True
         self.left = SimpleQueue[str]()
@@ -49,7 +48,7 @@ class Answer(Handler):
 @pytest.fixture(scope="module")
 def stubs() -> Iterator[list[Stub]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(serving(Stub(name))) for name in ("one", "two")]
+        yield [stack.enter_context(Stub(name)) for name in ("one", "two")]
 
 
 @pytest.fixture(scope="module")

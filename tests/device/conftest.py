@@ -1,7 +1,5 @@
 """Tests of what is a device's alone; they need one. ``python tools/test_vulkan.py`` makes one of the processor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

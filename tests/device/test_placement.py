@@ -20,9 +20,7 @@ def computed(model: Model) -> np.ndarray:
     context = Context(model, n_ctx=512, n_seq_max=1, n_batch=64, n_threads=N_THREADS)
     context.open(0, PROMPT, Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
     assert context.step([(0, len(PROMPT))]).status is StepStatus.OK
-    logits = context.logits(0)
-    assert logits is not None
-    return logits.copy()
+    return context.logits(0).copy()
 
 
 def test_the_device_is_mesas_processor() -> None:

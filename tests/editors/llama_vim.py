@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,21 +62,8 @@ TYPED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A request of the plugin, and what became of it."""
-
-    id: str
-    kind: str  # suggestion, edit, warm-up of either, chat
-    status: str
-    reason: str | None
-    superseded_by: str | None
-    began: float
-    ended: float
-
-    @property
-    def is_waited_for(self) -> bool:
-        return not self.kind.startswith("warm-up")
+# A request as the server lists it, and its `kind`: a suggestion, an edit, a warm-up of either, or a chat.
+Sent = dict[str, Any]
 
 
 class Ledger(AbstractContextManager["Ledger"]):
@@ -103,17 +89,11 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def of(self, kinds: dict[str, str]) -> list[Sent]:
         """Return those of these requests, by id, that have arrived: the plugin may end its curl before that."""
-        return [sent(self._ended[name], kind) for name, kind in kinds.items() if name in self._ended]
+        return [self._ended[name] | {"kind": kind} for name, kind in kinds.items() if name in self._ended]
 
     def __exit__(self, *_: object) -> None:
         self._enough.set()
         self._thread.join()
-
-
-def sent(seen: dict[str, Any], kind: str) -> Sent:
-    began = seen["created"]
-    ended = began + seen["seconds"]
-    return Sent(seen["id"], kind, seen["status"], seen["cancel_reason"], seen["superseded_by"], began, ended)
 
 
 def work(vim: Vim) -> None:
@@ -187,11 +167,7 @@ def session(options: argparse.Namespace, *, beside_chat: bool) -> list[Sent]:
             with chatting(server, chats) if beside_chat else nullcontext():
                 for _ in range(options.rounds):
                     work(vim)
-            until(
-                lambda: server.http.get("/health").json(),
-                lambda seen: seen["waiting"] == seen["running"] == 0,
-                PATIENCE,
-            )
+            server.wait_idle(PATIENCE)
             kinds = {name: kind_of(body) for name, body in vim.sent().items()} | dict.fromkeys(chats, "chat")
         server.signal()
         server.wait()
@@ -220,14 +196,14 @@ def stopped_edit(options: argparse.Namespace) -> dict[str, Any]:
 
 def faults(all_sent: Sequence[Sent], *, beside_chat: bool) -> list[str]:
     """Return what must not have happened, and what should have happened and did not."""
-    kinds = {one.id: one.kind for one in all_sent}
-    found = [
-        f"{one.kind} {one.id} was superseded by {kinds.get(one.superseded_by or '', 'something')} {one.superseded_by}"
-        for one in all_sent
+    kinds = {one["id"]: one["kind"] for one in all_sent}
+    found = []
+    for one in all_sent:
+        newer = kinds.get(one["superseded_by"], "something")
         # A suggestion is not waited for any more when the next one is asked for.
-        if one.reason == "superseded" and (one.kind, kinds.get(one.superseded_by or "")) != ("suggestion", "suggestion")
-    ]
-    found += [f"{one.kind} {one.id} failed" for one in all_sent if one.status == "failed"]
+        if one["cancel_reason"] == "superseded" and (one["kind"], newer) != ("suggestion", "suggestion"):
+            found.append(f"{one['kind']} {one['id']} was superseded by {newer} {one['superseded_by']}")
+    found += [f"{one['kind']} {one['id']} failed" for one in all_sent if one["status"] == "failed"]
     expected = {*KINDS, "chat"} if beside_chat else set(KINDS)
     found += [f"there was no {kind}" for kind in sorted(expected - set(kinds.values()))]
     return found
@@ -235,7 +211,8 @@ def faults(all_sent: Sequence[Sent], *, beside_chat: bool) -> list[str]:
 
 def beside(one: Sent, all_sent: Sequence[Sent], kind: str) -> bool:
     """Return whether a request of that kind began while this one was alive."""
-    return any(one.began < other.began < one.ended for other in all_sent if other.kind.startswith(kind))
+    began = [other["created"] for other in all_sent if other["kind"].startswith(kind)]
+    return any(one["created"] < other < one["created"] + one["seconds"] for other in began)
 
 
 def table(all_sent: Sequence[Sent]) -> str:
@@ -243,11 +220,11 @@ def table(all_sent: Sequence[Sent]) -> str:
         "| | requests | finished | superseded | otherwise cancelled | a warm-up began meanwhile |",
         "|---|---|---|---|---|---|",
     ]
-    for kind in dict.fromkeys(one.kind for one in sorted(all_sent, key=lambda one: one.kind)):
-        own = [one for one in all_sent if one.kind == kind]
-        reasons = Counter(one.reason for one in own if one.reason is not None)
+    for kind in sorted({one["kind"] for one in all_sent}):
+        own = [one for one in all_sent if one["kind"] == kind]
+        reasons = Counter(one["cancel_reason"] for one in own if one["cancel_reason"] is not None)
         others = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if reason != "superseded") or "0"
-        finished = sum(one.status == "finished" for one in own)
+        finished = sum(one["status"] == "finished" for one in own)
         met = sum(beside(one, all_sent, "warm-up") for one in own)
         rows.append(f"| {kind} | {len(own)} | {finished} | {reasons['superseded']} | {others} | {met} |")
     return "\n".join(rows)
@@ -264,7 +241,7 @@ def main() -> int:
     for beside_chat in (False, True):
         all_sent = session(options, beside_chat=beside_chat)
         found = faults(all_sent, beside_chat=beside_chat)
-        n_beside += sum(beside(one, all_sent, "warm-up") for one in all_sent if one.is_waited_for)
+        n_beside += sum(beside(one, all_sent, "warm-up") for one in all_sent if not one["kind"].startswith("warm-up"))
         name = "beside a chat" if beside_chat else "alone"
         lines = "".join(f"FAULT: {fault}\n" for fault in found)
         sys.stdout.write(f"\nllama.vim {name}\n\n{table(all_sent)}\n{lines}")

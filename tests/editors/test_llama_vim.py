@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.http_process import CHAT, SOON, RawClient, ServerProcess, fresh_id
+from tests.support.http_process import CHAT, RawClient, ServerProcess, assert_ends_soon, fresh_id
 
 SESSION: list[dict[str, Any]] = json.loads((Path(__file__).parent / "exchanges" / "llama_vim.json").read_text())
 EDITS = [sent["body"] for sent in SESSION if sent["kind"] == "edit"]
@@ -62,10 +62,7 @@ def test_an_edit_streams_beside_the_rest_and_esc_ends_it_alone(server: ServerPro
         assert {server.request(request_id)["status"] for request_id in done} == {"finished"}
         assert server.request(edit)["status"] == "running"
         answer.close()
-        left_at = vim.leave("close")  # the plugin ends its curl
-    seen = server.wait_for(edit, status="cancelled")
-    assert seen["cancel_reason"] == "disconnect"
-    assert seen["created"] + seen["seconds"] - left_at < SOON
+        assert_ends_soon(server, edit, vim.leave("close"), "decode")  # the plugin ends its curl
 
 
 def test_a_second_edit_leaves_the_first_alone(server: ServerProcess) -> None:

@@ -1,7 +1,5 @@
 """The router that most tests of the front need."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

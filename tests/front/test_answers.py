@@ -1,6 +1,7 @@
 """An answer on its way to a client whose connection has failed, or that does not read."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,6 @@ from pyllmcancel.front.link import Delivery
 from pyllmcancel.front.requests import FrontRequest
 
 
-class FailedConnection:
-    is_closing = True
-
-
 @pytest.mark.anyio
 async def test_nothing_is_written_to_a_connection_that_has_failed() -> None:
     """Asyncio would warn of it after some pieces."""
@@ -24,7 +21,8 @@ async def test_nothing_is_written_to_a_connection_that_has_failed() -> None:
     async def send(message: Any) -> None:
         sent.append(message["type"])
 
-    answer = Answer({"state": {"connection": FailedConnection()}, "http_version": "1.1"}, send)
+    failed = SimpleNamespace(is_closing=True)
+    answer = Answer({"state": {"connection": failed}, "http_version": "1.1"}, send)
     await answer.begin(200, [])
     for _ in range(10):
         await answer.write(b"piece")

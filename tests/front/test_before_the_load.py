@@ -30,7 +30,7 @@ async def test_a_request_that_was_cancelled_before_it_came_loads_nothing(world: 
     assert held.status == (200 if way == "several" else 202)
     assert told == {"id": "mine", "outcome": "held", "hold_seconds": 60.0}
     request = await world.complete("a", "mine").end()
-    assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+    assert request.failure == (499, "explicit")
     assert world.starts("a") == 0
     assert (await world.complete("a", "mine").end()).status == 200  # a hold is for one request
 
@@ -42,7 +42,7 @@ async def test_a_session_that_was_cancelled_before_it_came_loads_nothing(world: 
     assert held.json() == {"session": name, "descendants": True, "requests": [], "hold_seconds": 60.0}
     for _ in range(2):  # a session's hold is for all
         request = await world.complete("a", session_id="turn", parent_session_id="chat").end()
-        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+        assert request.failure == (499, "explicit")
     assert world.starts("a") == 0
     assert (await world.complete("a", session_id="another").end()).status == 200
 
@@ -66,8 +66,7 @@ async def test_a_hold_belongs_to_its_owner(tmp_path: Path) -> None:
 @pytest.mark.parametrize("query", ["hold=61", "hold=soon", "hold=-1"])
 async def test_a_hold_of_a_wrong_length_is_refused(world: RouterWorld, query: str) -> None:
     for path in ("/v1/requests/mine/cancel", "/v1/sessions/mine/cancel"):
-        answer = await world.post(f"{path}?{query}")
-        assert (answer.status, answer.json()["error"]["param"]) == (400, "hold")
+        assert (await world.post(f"{path}?{query}")).refusal == (400, "hold")
 
 
 # -- superseding and deadlines ----------------------------------------------------------------------------------------
@@ -75,8 +74,7 @@ async def test_a_hold_of_a_wrong_length_is_refused(world: RouterWorld, query: st
 
 async def test_a_request_that_waits_supersedes_what_other_models_compute(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
-        older = world.complete("a", "older", supersede="editor", stream=True, until="never")
-        await older.next_event()
+        older = await world.streaming("a", "older", supersede="editor")
         world.complete("b", "newer", supersede="editor")
         await older.end()
         assert "[DONE]" not in older.events
@@ -120,10 +118,8 @@ async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(worl
     await world.waits("mine")
     before = time.monotonic()
     request.leave()
-    neighbour = world.complete("a", "neighbour")
-    await world.waits("neighbour")
-    neighbour.leave()
-    await neighbour.end()
+    neighbour = await world.waiting("a", "neighbour")
+    await neighbour.left()
     assert world.keeper.model("a").state is State.LOADING
     after = time.monotonic()
     await request.end()
@@ -142,8 +138,7 @@ async def test_a_load_that_takes_longer_than_a_stream_goes_on_without_its_client
     body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
     request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
     await world.waits("mine")
-    request.leave()
-    await request.end()
+    await request.left()
     await world.until_state("a", State.UNLOADED)
     assert f"request {COMPLETIONS} mine" not in world.log_of("a")
 
@@ -153,8 +148,7 @@ async def test_a_silent_process_is_left_by_a_stream_without_a_client(tmp_path: P
     body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
     request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
     await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
-    request.leave()
-    await request.end()
+    await request.left()
     await world.until(lambda: not world.requests.registry.requests())
     told = (await world.get("/v1/requests/mine")).json()
     assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")

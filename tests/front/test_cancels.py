@@ -45,12 +45,8 @@ async def test_a_conversation_may_be_called_like_its_request(tmp_path: Path) -> 
 @pytest.mark.long
 async def test_a_family_reaches_over_sessions_that_only_the_front_knows(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
-        below = world.complete(
-            "a", "below", session_id="below", parent_session_id="between", stream=True, until="never"
-        )
-        await below.next_event()
-        between = world.complete("b", "between", session_id="between", parent_session_id="top")
-        await world.waits("between")
+        below = await world.streaming("a", "below", session_id="below", parent_session_id="between")
+        between = await world.waiting("b", "between", session_id="between", parent_session_id="top")
         told = await world.post("/v1/sessions/top/cancel")
         assert {one["id"] for one in told.json()["requests"]} == {"between", "below"}
         assert (await between.end()).status == 499
@@ -100,8 +96,7 @@ async def test_a_background_response_is_moved_and_cancelled(tmp_path: Path, worl
     else:
         await world.until(lambda: world.log_of("a").count("request /v1/responses mine") == 2)
         assert world.log_of("a").count("again") == 1
-    found = await world.get("/v1/responses/resp_mine")
-    assert (found.status, found.json()["error"]["code"]) == (503, "preparing")
+    assert (await world.get("/v1/responses/resp_mine")).failure == (503, "preparing")
     cancel = world.begin("POST", "/v1/responses/resp_mine/cancel")
     if second == "unseen":
         await world.until(lambda: "command explicit" in world.log_of("a"))
@@ -146,30 +141,27 @@ async def test_a_request_that_moves_after_its_client_left_is_kept_as_long(monkey
 
 
 async def test_an_error_that_no_client_waits_for_is_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, world: RouterWorld
 ) -> None:
     def fail(*_: Any) -> None:
         raise LookupError("a mistake")
 
-    async with open_router(tmp_path, "a") as world:
-        asked = {"model": "a", "input": "hello", "background": True}
-        assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
-        monkeypatch.setattr(relay.Relay, "_conclude", fail)
-        world.begin("POST", "/v1/requests/mine/cancel")
-        await world.until(lambda: "request mine failed" in caplog.text)
-        assert "LookupError: a mistake" in caplog.text
+    asked = {"model": "a", "input": "hello", "background": True}
+    assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
+    monkeypatch.setattr(relay.Relay, "_conclude", fail)
+    world.begin("POST", "/v1/requests/mine/cancel")
+    await world.until(lambda: "request mine failed" in caplog.text)
+    assert "LookupError: a mistake" in caplog.text
 
 
 @pytest.mark.long
 async def test_a_sessions_request_from_before_its_cancel_is_cancelled_when_its_body_comes(world: RouterWorld) -> None:
-    stream = world.complete("a", "known", session_id="turn", stream=True, until="never")
-    await stream.next_event()
+    await world.streaming("a", "known", session_id="turn")
     late = world.begin("POST", COMPLETIONS, content=None)
     await asyncio.sleep(0)  # it has arrived
     assert (await world.post("/v1/sessions/turn/cancel")).status == 200
     late.body_arrives(json.dumps({"model": "b", "session_id": "turn"}).encode())
-    await late.end()
-    assert (late.status, late.json()["error"]["code"]) == (499, "explicit")
+    assert (await late.end()).failure == (499, "explicit")
     assert world.starts("b") == 0
     assert (await world.complete("a", session_id="turn").end()).status == 200
 
@@ -189,8 +181,7 @@ async def test_a_request_is_listed_and_cancelled_while_its_body_comes(world: Rou
 
 @pytest.mark.long
 async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(world: RouterWorld) -> None:
-    stream = world.complete("a", "mine", supersede="editor", stream=True, until="never")
-    await stream.next_event()
+    await world.streaming("a", "mine", supersede="editor")
     headers = {"x-request-id": "count", "x-supersede": "editor"}
     assert (await world.begin("POST", "/tokenize", {"model": "b", "content": "x"}, headers=headers).end()).status == 200
     assert (await world.get("/v1/requests/mine")).json()["cancel_reason"] is None
@@ -198,27 +189,26 @@ async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(world
 
 
 @pytest.mark.long
-async def test_clients_that_leave_early_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_leave_early_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: RouterWorld
+) -> None:
     monkeypatch.setattr(relay, "DEADLINE_SECONDS", 0.05)
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        (tmp_path / "a.unseen").touch()
-        for number in range(5):
-            request = world.stream("a", f"r{number}")
-            await world.until(lambda: world.log_of("a")[-1].startswith(f"request {COMPLETIONS}"))
-            request.leave()
-            await request.end()
-        await world.until(lambda: not world.requests.registry.requests())
-        (tmp_path / "a.unseen").unlink()
-        for number in range(5):
-            told = (await world.get(f"/v1/requests/r{number}")).json()
-            assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
+    assert (await world.complete("a").end()).status == 200
+    (tmp_path / "a.unseen").touch()
+    for number in range(5):
+        request = world.complete("a", f"r{number}", stream=True, until="never")
+        await world.until(lambda: world.log_of("a")[-1].startswith(f"request {COMPLETIONS}"))
+        await request.left()
+    await world.until(lambda: not world.requests.registry.requests())
+    (tmp_path / "a.unseen").unlink()
+    for number in range(5):
+        told = (await world.get(f"/v1/requests/r{number}")).json()
+        assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
 
 
 async def test_a_running_request_is_superseded_by_one_of_another_model(world: RouterWorld) -> None:
     assert (await world.complete("b").end()).status == 200
-    older = world.complete("a", "older", supersede="editor", stream=True, until="never")
-    await older.next_event()
+    older = await world.streaming("a", "older", supersede="editor")
     assert (await world.complete("b", "newer", supersede="editor").end()).status == 200
     await older.end()
     assert "[DONE]" not in older.events
@@ -238,16 +228,14 @@ async def test_a_refused_request_leaves_no_trace_and_its_id_is_free(tmp_path: Pa
 
 @pytest.mark.long
 async def test_an_id_in_use_is_refused_whatever_the_model(world: RouterWorld) -> None:
-    await world.stream("a", "mine").next_event()
-    refused = await world.complete("b", "mine").end()
-    assert (refused.status, refused.json()["error"]["param"]) == (400, "id")
+    await world.streaming("a", "mine")
+    assert (await world.complete("b", "mine").end()).refusal == (400, "id")
     assert world.starts("b") == 0
 
 
 async def test_a_complete_answer_that_a_cancel_overtook_looks_cut(tmp_path: Path, world: RouterWorld) -> None:
     """The process had ended the stream before it heard of the cancel."""
-    stream = world.stream("a", "mine", until="done")
-    await stream.next_event()
+    stream = await world.streaming("a", "mine", until="done")
     (tmp_path / "a.stuck").touch()  # it acts on no commands, but computes
     cancel = world.begin("POST", "/v1/requests/mine/cancel")
     await world.until(lambda: "command explicit" in world.log_of("a"))
@@ -272,43 +260,38 @@ REPLIES = {
 @pytest.mark.long
 @pytest.mark.parametrize(("method", "path"), REPLIES)
 async def test_a_stuck_process_is_waited_for_a_moment_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+    monkeypatch: pytest.MonkeyPatch, world: RouterWorld, method: str, path: str
 ) -> None:
     monkeypatch.setattr(everywhere, "DEADLINE_SECONDS", 3.0)
-    async with open_router(tmp_path, "a", "b") as world:
-        for model in ("a", "b"):
-            assert (await world.complete(model).end()).status == 200
-        os.kill(world.pid("a"), signal.SIGSTOP)
-        told = await world.begin(method, path).end()
-        assert told.status == REPLIES[method, path]
-        assert told.headers.get("x-unreached") == "a"
-        os.kill(world.pid("b"), signal.SIGSTOP)
-        told = await world.begin(method, path).end()
-        if path not in ("/metrics", "/v1/streams/lookup"):
-            message = "the models' processes do not answer"
-            assert (told.status, told.json()["error"]["message"]) == (503, message)
+    for model in ("a", "b"):
+        assert (await world.complete(model).end()).status == 200
+    os.kill(world.pid("a"), signal.SIGSTOP)
+    told = await world.begin(method, path).end()
+    assert told.status == REPLIES[method, path]
+    assert told.headers.get("x-unreached") == "a"
+    os.kill(world.pid("b"), signal.SIGSTOP)
+    told = await world.begin(method, path).end()
+    if path not in ("/metrics", "/v1/streams/lookup"):
+        message = "the models' processes do not answer"
+        assert (told.status, told.json()["error"]["message"]) == (503, message)
 
 
-async def test_a_stuck_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stuck_process_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch, world: RouterWorld) -> None:
     """Its own request is cancelled all the same, and others do not notice."""
     monkeypatch.setattr(relay, "DEADLINE_SECONDS", 0.05)
-    async with open_router(tmp_path, "a", "b") as world:
-        mine, other = world.stream("a", "mine"), world.stream("b", "other")
-        await mine.next_event()
-        await other.next_event()
-        os.kill(world.pid("a"), signal.SIGSTOP)
-        assert (await world.post("/v1/requests/nobody/cancel")).status == 404
-        assert len((await world.get("/v1/requests")).json()["data"]) == 2
-        assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
-        assert '"code": "explicit"' in (await mine.end()).events[-1]
-        assert (await world.post("/v1/requests/other/cancel")).json()["outcome"] == "cancelled"
+    mine, _ = await world.streaming("a", "mine"), await world.streaming("b", "other")
+    os.kill(world.pid("a"), signal.SIGSTOP)
+    assert (await world.post("/v1/requests/nobody/cancel")).status == 404
+    assert len((await world.get("/v1/requests")).json()["data"]) == 2
+    assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
+    assert '"code": "explicit"' in (await mine.end()).events[-1]
+    assert (await world.post("/v1/requests/other/cancel")).json()["outcome"] == "cancelled"
 
 
 @pytest.mark.parametrize("by", mostly_long(["cancel", "newer"], "newer"))
 async def test_a_request_whose_client_does_not_read_ends_all_the_same(world: RouterWorld, by: str) -> None:
     """Its ending waits in the link, behind the answer."""
-    stream = world.complete("a", "mine", stream=True, until="never", supersede="editor", padding=60_000)
-    await stream.next_event()
+    stream = await world.streaming("a", "mine", supersede="editor", padding=60_000)
     stream.stop_reading()
     await stream.blocked.wait()
     if by == "cancel":

@@ -85,18 +85,15 @@ async def test_a_failure_is_told_with_its_lines_to_those_who_see_all(tmp_path: P
 
 
 @pytest.mark.long
-async def test_types_choose_whose_events_come(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        only_models, no_models = (world.begin("GET", f"{EVENTS}?types={types}") for types in ("models", "added"))
-        await until_states(world, only_models, a="loaded")
-        await world.until(lambda: told(no_models, "told"))
-        assert not told(no_models, "models")
-        assert not told(only_models, "told")
-        # The process does not learn of a type that it does not know.
-        assert [line.split()[1] for line in world.log_of("a") if "events" in line] == [
-            f"{EVENTS}?replica=a&types=added"
-        ]
+async def test_types_choose_whose_events_come(world: RouterWorld) -> None:
+    assert (await world.complete("a").end()).status == 200
+    only_models, no_models = (world.begin("GET", f"{EVENTS}?types={types}") for types in ("models", "added"))
+    await until_states(world, only_models, a="loaded", b="unloaded")
+    await world.until(lambda: told(no_models, "told"))
+    assert not told(no_models, "models")
+    assert not told(only_models, "told")
+    # The process does not learn of a type that it does not know.
+    assert [line.split()[1] for line in world.log_of("a") if "events" in line] == [f"{EVENTS}?replica=a&types=added"]
 
 
 @pytest.mark.long
@@ -104,36 +101,32 @@ async def test_types_choose_whose_events_come(tmp_path: Path) -> None:
     ("query", "status", "code"),
     [("replica=no", 404, "unknown_replica"), ("types=no", 400, "unknown_type"), ("owner=bob", 403, "admin_only")],
 )
-async def test_a_reader_of_what_is_not_there_is_refused(tmp_path: Path, query: str, status: int, code: str) -> None:
-    async with open_router(tmp_path, "a") as world:
-        answer = await world.get(f"{EVENTS}?{query}")
-        assert (answer.status, answer.json()["error"]["code"]) == (status, code)
+async def test_a_reader_of_what_is_not_there_is_refused(world: RouterWorld, query: str, status: int, code: str) -> None:
+    assert (await world.get(f"{EVENTS}?{query}")).failure == (status, code)
 
 
 @pytest.mark.long
-async def test_a_reader_that_leaves_gives_its_place_back(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        feed = world.begin("GET", EVENTS)
-        await world.until(lambda: told(feed, "told"))
-        feed.leave()
-        await world.until(lambda: "left" in world.log_of("a"))
-        seats = world.app.state.seats
-        await world.until(lambda: seats.has("", 64))
+async def test_a_reader_that_leaves_gives_its_place_back(world: RouterWorld) -> None:
+    assert (await world.complete("a").end()).status == 200
+    feed = world.begin("GET", EVENTS)
+    await world.until(lambda: told(feed, "told"))
+    feed.leave()
+    await world.until(lambda: "left" in world.log_of("a"))
+    seats = world.app.state.seats
+    await world.until(lambda: seats.has("", 64))
 
 
 @pytest.mark.long
-async def test_the_feed_ends_with_the_server(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a", "b") as world:
-        idle = world.begin("GET", EVENTS)
-        await until_states(world, idle, a="unloaded", b="unloaded")
-        assert (await world.complete("a").end()).status == 200
-        busy = world.begin("GET", EVENTS)
-        await world.until(lambda: told(busy, "told"))
-        await world.keeper.close()
-        for feed in (idle, busy):
-            assert (await feed.end()).status == 200
-        assert world.keeper.model("a").state is not State.LOADING
+async def test_the_feed_ends_with_the_server(world: RouterWorld) -> None:
+    idle = world.begin("GET", EVENTS)
+    await until_states(world, idle, a="unloaded", b="unloaded")
+    assert (await world.complete("a").end()).status == 200
+    busy = world.begin("GET", EVENTS)
+    await world.until(lambda: told(busy, "told"))
+    await world.keeper.close()
+    for feed in (idle, busy):
+        assert (await feed.end()).status == 200
+    assert world.keeper.model("a").state is not State.LOADING
 
 
 @pytest.mark.long

@@ -39,7 +39,6 @@ def test_the_folder_of_a_server_that_was_killed_is_removed_by_the_next_one(tmp_p
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
         left = Path(process.stdout.readline().decode().strip())
         with socket_folder(tmp_path):
             assert left.exists()  # its server lives

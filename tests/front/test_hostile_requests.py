@@ -12,7 +12,6 @@ import pytest
 
 from pyllmcancel.front import forwarding, upstream
 from pyllmcancel.front.model import State
-from pyllmcancel.front.worker import ModelProcess
 from pyllmcancel.server.limits import SMALL_BODY
 from pyllmcancel.shares import Shares
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
@@ -24,8 +23,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("name", ["\ud800", "a\nb", "", "x" * 2_000])
 async def test_a_session_that_no_process_would_accept_does_not_break_the_list(world: RouterWorld, name: str) -> None:
     world.hold_loads("a")
-    world.complete("a", "mine", session_id=name)
-    await world.waits("mine")
+    await world.waiting("a", "mine", session_id=name)
     listed = await world.get("/v1/requests")
     assert listed.status == 200
     assert [(one["id"], one["session"]) for one in listed.json()["data"]] == [("mine", None)]
@@ -34,11 +32,9 @@ async def test_a_session_that_no_process_would_accept_does_not_break_the_list(wo
 async def test_a_newer_request_for_a_loaded_model_supersedes_one_that_waits_for_another(world: RouterWorld) -> None:
     assert (await world.complete("a").end()).status == 200
     world.hold_loads("b")
-    older = world.complete("b", "older", supersede="editor")
-    await world.waits("older")
+    older = await world.waiting("b", "older", supersede="editor")
     assert (await world.complete("a", "newer", supersede="editor").end()).status == 200
-    await older.end()
-    assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+    assert (await older.end()).failure == (499, "superseded")
 
 
 def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.Event:
@@ -53,41 +49,38 @@ def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.
     return tried
 
 
-async def test_without_file_descriptors_requests_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        with monkeypatch.context() as patched:
-            refuse_connections(patched, errno.EMFILE)
-            request = await world.complete("a").end()
-            assert request.status == 503
-            assert request.headers["retry-after"]
-        assert (await world.complete("a").end()).status == 200
+async def test_without_descriptors_requests_are_refused(monkeypatch: pytest.MonkeyPatch, world: RouterWorld) -> None:
+    assert (await world.complete("a").end()).status == 200
+    with monkeypatch.context() as patched:
+        refuse_connections(patched, errno.EMFILE)
+        request = await world.complete("a").end()
+        assert request.status == 503
+        assert request.headers["retry-after"]
+    assert (await world.complete("a").end()).status == 200
 
 
 @pytest.mark.parametrize("way", ["leave", "cancel"])
 async def test_a_request_that_waits_for_the_end_of_its_process_can_be_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    monkeypatch: pytest.MonkeyPatch, world: RouterWorld, way: str
 ) -> None:
-    async with open_router(tmp_path, "a") as world:
-        running = world.stream("a")
-        await running.next_event()
-        # As while it drains after a SIGTERM from outside: it lives, and does not listen.
-        tried = refuse_connections(monkeypatch, errno.ECONNREFUSED)
-        request = world.complete("a", "mine")
-        await tried.wait()
-        if way == "leave":
-            request.leave()
-        else:
-            await world.waits("mine")
-            assert (await world.begin("DELETE", "/v1/requests/mine").end()).json()["outcome"] == "cancelled"
-        await request.end()
-        assert world.keeper.model("a").state is State.LOADED
-        assert not running.complete
+    running = await world.streaming("a")
+    # As while it drains after a SIGTERM from outside: it lives, and does not listen.
+    tried = refuse_connections(monkeypatch, errno.ECONNREFUSED)
+    request = world.complete("a", "mine")
+    await tried.wait()
+    if way == "leave":
+        request.leave()
+    else:
+        await world.waits("mine")
+        assert (await world.begin("DELETE", "/v1/requests/mine").end()).json()["outcome"] == "cancelled"
+    await request.end()
+    assert world.keeper.model("a").state is State.LOADED
+    assert not running.complete
 
 
 @pytest.mark.parametrize("length", [10, SMALL_BODY, SMALL_BODY + 1])
 async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+    monkeypatch: pytest.MonkeyPatch, world: RouterWorld, length: int
 ) -> None:
     read, n_kept = forwarding.read_body, 0
 
@@ -104,30 +97,26 @@ async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
         return Body(await read(receive))
 
     monkeypatch.setattr("pyllmcancel.front.router.read_body", read_body)
-    async with open_router(tmp_path, "a") as world:
-        monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, several=False))
-        await world.complete("a", stream=True, until="end", more="x" * length).next_event()
-        gc.collect()
-        assert n_kept == (length < SMALL_BODY)
+    monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, several=False))
+    await world.streaming("a", until="end", more="x" * length)
+    gc.collect()
+    assert n_kept == (length < SMALL_BODY)
 
 
 @pytest.mark.parametrize("by", ["path", "query", "id"])
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside a loaded model"])
-async def test_a_stream_is_deleted_while_its_request_awaits_its_model(tmp_path: Path, by: str, *, others: bool) -> None:
+async def test_a_stream_is_deleted_while_its_model_is_awaited(world: RouterWorld, by: str, *, others: bool) -> None:
     path = {"path": "/v1/stream/my/trip", "query": "/v1/stream?conv_id=my%2Ftrip", "id": "/v1/stream/mine"}[by]
-    async with open_router(tmp_path, "a", "b") as world:
-        if others:
-            assert (await world.complete("b").end()).status == 200
-        world.hold_loads("a")
-        headers = {"x-request-id": "mine"} if by == "id" else {"x-request-id": "mine", "x-conversation-id": "my/trip"}
-        body = {"model": "a", "stream": True, "keep_going": by == "id", "until": "never"}
-        request = world.begin("POST", COMPLETIONS, body, headers=headers)
-        await world.waits("mine")
-        early = await world.get(path)
-        assert (early.status, early.json()["error"]["code"]) == (503, "preparing")
-        assert (await world.begin("DELETE", path).end()).status == 204
-        await request.end()
-        assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+    if others:
+        assert (await world.complete("b").end()).status == 200
+    world.hold_loads("a")
+    headers = {"x-request-id": "mine"} if by == "id" else {"x-request-id": "mine", "x-conversation-id": "my/trip"}
+    body = {"model": "a", "stream": True, "keep_going": by == "id", "until": "never"}
+    request = world.begin("POST", COMPLETIONS, body, headers=headers)
+    await world.waits("mine")
+    assert (await world.get(path)).failure == (503, "preparing")
+    assert (await world.begin("DELETE", path).end()).status == 204
+    assert (await request.end()).failure == (499, "explicit")
 
 
 async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_path: Path, world: RouterWorld) -> None:
@@ -142,8 +131,7 @@ async def test_a_newer_stream_of_a_conversation_supersedes_one_that_waits(tmp_pa
     whole = begin("whole", stream=False)  # has no stream, and supersedes nothing
     await world.waits("whole")
     newer = begin("newer", stream=True)
-    await older.end()
-    assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+    assert (await older.end()).failure == (499, "superseded")
     (tmp_path / "end").touch()
     world.let_load("a")
     assert (await newer.end()).status == (await whole.end()).status == 200
@@ -155,7 +143,6 @@ async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tm
             stream = world.begin("POST", COMPLETIONS, {"model": "a", "stream": True, "until": "never"}, headers=ANN)
             await stream.next_event()
             process = world.keeper.processes["a"]
-            assert isinstance(process, ModelProcess)
             process.lines.append("ann's request")  # as its log has it
             os.kill(world.pid("a"), signal.SIGKILL)
             await stream.end()
@@ -176,8 +163,7 @@ async def test_an_id_belongs_to_one_waiting_request_of_an_owner(tmp_path: Path) 
         world.hold_loads("a")
         first = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann)
         await world.waits("mine")
-        second = await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann).end()
-        assert (second.status, second.json()["error"]["param"]) == (400, "id")
+        assert (await world.begin("POST", COMPLETIONS, {"model": "a"}, headers=ann).end()).refusal == (400, "id")
         other = world.begin("POST", COMPLETIONS, {"model": "a"}, headers=bob)
         await world.until(lambda: len(world.requests.coming("bob")) == 1)
         assert (await world.begin("DELETE", "/v1/requests/mine", headers=ann).end()).status == 200

@@ -1,7 +1,5 @@
 """Idle requests behind a front: processes of one machine share its cores."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.front.world import RouterWorld
@@ -11,10 +9,8 @@ pytestmark = pytest.mark.anyio
 
 async def test_idle_requests_of_all_processes_wait_while_others_are_there(world: RouterWorld) -> None:
     await world.complete("a").end()
-    idle = world.complete("a", "idle", stream=True, until="never", priority="idle")
-    await idle.next_event()
-    other = world.complete("b", "other", stream=True, until="never")  # loads its model first
-    await other.next_event()
+    idle = await world.streaming("a", "idle", priority="idle")
+    other = await world.streaming("b", "other")  # loads its model first
     await world.until(lambda: world.log_of("a").count("command wait") == 1)
     assert world.log_of("a").count("command go") == 0
     other.leave()
@@ -24,8 +20,7 @@ async def test_idle_requests_of_all_processes_wait_while_others_are_there(world:
 
 
 async def test_an_idle_request_waits_until_others_have_its_model_loaded(world: RouterWorld) -> None:
-    idle = world.complete("a", "idle", priority="idle")
-    await world.waits("idle")
+    idle = await world.waiting("a", "idle", priority="idle")
     (listed,) = (await world.get("/v1/requests")).json()["data"]
     assert (listed["priority"], world.starts("a")) == ("idle", 0)
     assert (await world.complete("a").end()).status == 200

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,13 +13,13 @@ from tests.support import stub_server
 Answers = dict[str, list[tuple[int, Any]]]
 
 
-class Scripted(ThreadingHTTPServer):
+class Scripted(stub_server.StubServer):
     """Gives the next answer of a path; the last one again and again."""
 
     def __init__(self) -> None:
         self.answers: Answers = {}
         self.asked: list[tuple[str, Any, str | None]] = []
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
 
 
 class Handler(stub_server.Handler):
@@ -38,12 +37,12 @@ class Handler(stub_server.Handler):
 
 @pytest.fixture
 def server() -> Iterator[Scripted]:
-    with stub_server.serving(Scripted()) as server:
+    with Scripted() as server:
         yield server
 
 
 def run(server: Scripted, *words: str) -> int:
-    return main(["models", *words, "--url", f"http://127.0.0.1:{server.server_port}/", "--api-key", "secret"])
+    return main(["models", *words, "--url", f"{server.url}/", "--api-key", "secret"])
 
 
 def entry(value: str, **status: Any) -> dict[str, Any]:

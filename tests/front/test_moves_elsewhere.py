@@ -55,8 +55,7 @@ def running_at(front: ServerProcess, request_id: str, *others: str) -> str:
         completion_tokens=lambda n: n > 8,
         replica=lambda name: name is not None and name not in others,
     )
-    name: str = seen["replica"]
-    return name
+    return seen["replica"]
 
 
 def test_a_whole_answer_begins_anew_at_a_worker_with_other_settings(front: ServerProcess, add: Add) -> None:

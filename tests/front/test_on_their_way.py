@@ -52,8 +52,7 @@ async def test_a_request_that_its_process_has_not_seen_is_listed(tmp_path: Path,
 @pytest.mark.long
 async def test_a_cancel_between_the_load_and_the_sending_counts(world: RouterWorld) -> None:
     world.hold_loads("a")
-    request = world.complete("a", "mine")
-    await world.waits("mine")
+    request = await world.waiting("a", "mine")
     (waiting,) = world.requests.registry.requests()
     keeper = world.keeper
     loaded, is_ready = asyncio.Event(), keeper.is_ready
@@ -66,16 +65,14 @@ async def test_a_cancel_between_the_load_and_the_sending_counts(world: RouterWor
     keeper.is_ready = ready  # type: ignore[method-assign]
     world.let_load("a")
     await loaded.wait()
-    await request.end()
-    assert (request.status, request.json()["error"]["code"]) == (499, "explicit")
+    assert (await request.end()).failure == (499, "explicit")
     assert not any(line.startswith("request") for line in world.log_of("a"))
 
 
 @pytest.mark.long
 async def test_a_cancel_does_not_wait_for_a_process_that_has_no_part_in_it(tmp_path: Path, world: RouterWorld) -> None:
     assert (await world.complete("b").end()).status == 200
-    stream = world.stream("a", "mine")
-    await stream.next_event()
+    stream = await world.streaming("a", "mine")
     (tmp_path / "b.stuck").touch()
     told = (await world.post("/v1/requests/mine/cancel")).json()
     assert (told["outcome"], told["phase"]) == ("cancelled", "decode")
@@ -90,11 +87,9 @@ async def test_a_cancel_does_not_wait_for_a_process_that_has_no_part_in_it(tmp_p
 async def test_an_older_request_whose_body_came_late_supersedes_no_newer_one(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
         older = world.begin("POST", COMPLETIONS, content=None, headers={"x-request-id": "older"})
-        newer = world.complete("b", "newer", supersede="editor")
-        await world.waits("newer")
+        newer = await world.waiting("b", "newer", supersede="editor")
         older.body_arrives(json.dumps({"model": "a", "supersede": "editor"}).encode())
-        await older.end()
-        assert (older.status, older.json()["error"]["code"]) == (499, "superseded")
+        assert (await older.end()).failure == (499, "superseded")
         world.let_load("b")
         assert (await newer.end()).status == 200
         assert not any(line.startswith("request /v1/completions") for line in world.log_of("a"))

@@ -56,17 +56,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         tls = ("--ssl-key-file", str(key), "--ssl-cert-file", str(cert))
         named = stack.enter_context(ServerProcess(*own, *tls, "--replica", "named"))
         port = named.wait_for_log(r"running on https://127\.0\.0\.1:(\d+)", START_LIMIT)[1]
-        front = stack.enter_context(
-            ServerProcess(*common, "--workers", f"any,https://127.0.0.1:{port}", "--drain", "0.2")
-        )
+        places = ("--workers", f"any,https://127.0.0.1:{port}", "--drain", "0.2")
+        front = stack.enter_context(ServerProcess(*common, *places))
         front.started()
         options = (*own, "--replica", "registered", "--worker", front.url)
         far = stack.enter_context(ServerProcess(*options)).started()
-        to_named = stack.enter_context(
-            httpx.Client(
-                base_url=f"https://127.0.0.1:{port}", verify=ssl.create_default_context(cafile=cert), timeout=LIMIT
-            )
-        )
+        trusted = ssl.create_default_context(cafile=cert)
+        named = httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted, timeout=LIMIT)
+        to_named = stack.enter_context(named)
         found = Site(front, to_named, far.http, options, [far])
         until(found.ready, lambda names: names == NAMES, START_LIMIT)
         yield found
@@ -111,17 +108,13 @@ def test_a_storm_leaves_nothing_and_every_cancel_is_heard(site: Site) -> None:
 
 def test_without_the_key_a_worker_serves_nobody(site: Site) -> None:
     body = {"prompt": "x", "max_tokens": 1}
+    message = {"kind": "ask_part", "owner": "", "id": "x", "items": True}
     told = {"X-Front-Owner": "11", "X-Front-Link": "1", "X-Arrived": "1.0 1"}
     for client in (site.named, site.registered):
         assert client.get("/health").json() == {"status": "ok", "waiting": 0, "running": 0}
         for headers in ({}, told, told | {"X-Worker-Key": "another"}):
             assert client.post("/v1/completions", json=body, headers=headers).status_code == 401
-            assert (
-                client.post(
-                    "/v1/worker", json={"kind": "ask_part", "owner": "", "id": "x", "items": True}, headers=headers
-                ).status_code
-                == 401
-            )
+            assert client.post("/v1/worker", json=message, headers=headers).status_code == 401
         assert client.post("/v1/worker", json={"kind": "no"}, headers=HEADERS).status_code == 400
         assert client.post("/v1/completions", json=body, headers=HEADERS).status_code == 200
 

@@ -1,7 +1,5 @@
 """Workers elsewhere, at addresses of which some are those of names, and some are told by the workers themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -52,11 +50,9 @@ class Far:
         self.port = int(told.read_text())
 
     def signal(self, number: int) -> None:
-        assert self._process is not None
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
 
@@ -98,9 +94,7 @@ def places(world: RouterWorld, *names: str) -> Counter[str]:
 
 async def test_workers_of_one_name_are_replicas_and_named_as_they_name_themselves(tmp_path: Path) -> None:
     async with open_far(tmp_path, "x", "y") as (world, _):
-        streams = [world.stream("m", f"r{n}", until="end") for n in range(8)]
-        for one in streams:
-            await one.next_event()
+        streams = [await world.streaming("m", f"r{n}", until="end") for n in range(8)]
         assert places(world, "x", "y") == {"x": 4, "y": 4}
         (entry,) = (await world.get("/v1/models")).json()["data"]
         assert (entry["id"], entry["aliases"], entry["status"]) == ("m", ["known"], {"value": "loaded"})
@@ -116,9 +110,7 @@ async def test_workers_of_one_name_are_replicas_and_named_as_they_name_themselve
 async def test_a_request_is_cancelled_where_it_is_by_id_by_session_and_by_a_newer_one(tmp_path: Path) -> None:
     async with open_far(tmp_path, "x", "y") as (world, _):
         named = {"a": {}, "b": {"session_id": "s"}, "c": {"supersede": "k"}}
-        streams = {name: world.complete("m", name, stream=True, until="never", **own) for name, own in named.items()}
-        for one in streams.values():
-            await one.next_event()
+        streams = {name: await world.streaming("m", name, **own) for name, own in named.items()}
         assert (await world.post("/v1/requests/a/cancel")).json()["outcome"] == "cancelled"
         assert [one["id"] for one in (await world.post("/v1/sessions/s/cancel")).json()["requests"]] == ["b"]
         assert (await world.complete("m", "d", supersede="k").end()).status == 200
@@ -130,9 +122,7 @@ async def test_a_request_is_cancelled_where_it_is_by_id_by_session_and_by_a_newe
 
 async def test_a_worker_that_dies_is_left_out_until_it_is_back(tmp_path: Path) -> None:
     async with open_far(tmp_path, "x", "y") as (world, workers):
-        cut, kept = (world.complete("m", name, stream=True, until="end", session_id=name) for name in "ab")
-        await cut.next_event()
-        await kept.next_event()
+        cut, kept = [await world.streaming("m", name, until="end", session_id=name) for name in "ab"]
         its = (await world.get("/v1/requests/a")).json()["replica"]
         (dead,), (other,) = ([one for one in workers if (one.name == its) is here] for here in (True, False))
         dead.kill()
@@ -151,15 +141,14 @@ async def test_requests_wait_for_a_worker_that_is_away_and_are_refused_when_it_s
 ) -> None:
     async with open_far(tmp_path, "x") as (world, (x,)):
         x.kill()
-        waiting = world.complete("m", "mine")
-        await world.waits("mine")
+        waiting = await world.waiting("m", "mine")
         x.start()
         assert (await waiting.end()).status == 200
         x.kill()
         await world.until(lambda: not is_loaded(world, "x"))
         monkeypatch.setattr(roster, "AWAY_SECONDS", 0.0)
         refused = await world.complete("m").end()
-        assert (refused.status, refused.json()["error"]["code"]) == (503, "worker_unreached")
+        assert refused.failure == (503, "worker_unreached")
         assert refused.headers["retry-after"] == "1"
         assert "the worker x cannot be reached" in refused.json()["error"]["message"]
         x.start()
@@ -173,8 +162,7 @@ async def test_a_worker_that_does_not_answer_gets_nothing_new_and_delays_no_canc
     monkeypatch.setattr(worker, "STUCK_SECONDS", 0.05)
     monkeypatch.setattr("pyllmcancel.front.relay.DEADLINE_SECONDS", 0.05)
     async with open_far(tmp_path, "x", "y") as (world, workers):
-        stream = world.stream("m", "mine")
-        await stream.next_event()
+        stream = await world.streaming("m", "mine")
         (stuck,) = (one for one in workers if world.keeper.roster.models[one.name].running)
         stuck.signal(signal.SIGSTOP)
         try:
@@ -195,8 +183,7 @@ async def test_a_worker_with_another_key_is_not_used(tmp_path: Path, caplog: pyt
         async with open_router(tmp_path, places=(x.place,)) as world:
             assert (await world.get("/health")).status == 503
             await world.until(lambda: "does not take the worker key" in caplog.text)
-            refused = await world.complete("m").end()
-            assert (refused.status, refused.json()["error"]["code"]) == (503, "worker_unreached")
+            assert (await world.complete("m").end()).failure == (503, "worker_unreached")
             assert not any(line.startswith("request") for line in world.log_of("x"))
 
 
@@ -246,12 +233,10 @@ async def test_a_worker_registers_and_leaves_and_its_model_stays_known(tmp_path:
                 assert (await register(world, KEY, port=x.port).end()).status == 200
             await world.until(lambda: is_loaded(world, "x"))
             assert (await world.complete(None).end()).json()["model"] == "x"
-            stream = world.stream("m", until="end")
-            await stream.next_event()
+            stream = await world.streaming("m", until="end")
             assert (await register(world, KEY, port=x.port, leaves=True).end()).status == 200
             assert [one.name for one in world.keeper.roster.models.values()] == ["m"]
-            waiting = world.complete("m", "mine")
-            await world.waits("mine")
+            waiting = await world.waiting("m", "mine")
             (tmp_path / "end").touch()
             assert (await stream.end()).events[-1] == "[DONE]"  # what it computes goes on
             assert (await register(world, KEY, port=1, url=f"http://127.0.0.1:{x.port}").end()).status == 200
@@ -289,8 +274,7 @@ async def test_what_waits_for_a_worker_that_is_forgotten_waits_on(tmp_path: Path
             x.signal(signal.SIGSTOP)  # it takes connections, and answers none
             stuck = world.keeper.processes["x"]
             x.kill()
-            waiting = world.complete("m", "mine")
-            await world.waits("mine")
+            waiting = await world.waiting("m", "mine")
             await register(world, KEY, port=x.port, leaves=True).end()
             await stuck.end()  # it does not wait for a look that never comes
             x.start()
@@ -303,9 +287,7 @@ async def test_local_processes_and_workers_elsewhere_serve_one_model_together(tm
         async with open_router(tmp_path, "m", "n", specs={"m": {"starts": True}}, places=(x.place,)) as world:
             await world.until_state("m", State.LOADED)
             await world.until(lambda: is_loaded(world, "x"))
-            streams = [world.stream("m", until="end") for _ in range(8)]
-            for one in streams:
-                await one.next_event()
+            streams = [await world.streaming("m", until="end") for _ in range(8)]
             assert places(world, "m", "x") == {"m": 4, "x": 4}
             (tmp_path / "end").touch()
             for one in streams:
@@ -341,7 +323,6 @@ def test_addresses() -> None:
 async def test_a_clock_that_is_ahead_is_counted_in(tmp_path: Path) -> None:
     async with open_far(tmp_path, "x") as (world, _):
         far_worker = world.keeper.processes["x"]
-        assert isinstance(far_worker, worker.RemoteWorker)
         assert abs(far_worker.clock_ahead) < 1.0  # the same machine's
         far_worker.clock_ahead, far_worker._best_trip = 1_000.0, 0.0  # no better look will come
         before = asyncio.get_running_loop().time()

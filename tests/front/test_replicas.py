@@ -56,9 +56,7 @@ async def test_a_killed_process_ends_what_it_had_begun_and_the_other_one_answers
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_replicas(tmp_path) as world:
-        streams = [world.complete("m", stream=True, until="end", session_id=f"s{n}") for n in range(2)]
-        for one in streams:
-            await one.next_event()
+        streams = [await world.streaming("m", until="end", session_id=f"s{n}") for n in range(2)]
         os.kill(world.pid("m"), signal.SIGSTOP)  # the system takes connections for it
         world.hold_loads("m")  # when it comes back
         with monkeypatch.context() as patched:
@@ -81,9 +79,7 @@ async def test_a_killed_process_ends_what_it_had_begun_and_the_other_one_answers
 async def test_a_rolling_restart_cuts_no_stream(tmp_path: Path) -> None:
     async with open_replicas(tmp_path) as world:
         before = {name: world.pid(name) for name in BOTH}
-        streams = {name: world.stream("m", until=f"{name}.end") for name in BOTH}
-        for one in streams.values():
-            await one.next_event()
+        streams = {name: await world.streaming("m", until=f"{name}.end") for name in BOTH}
         assert (await world.post("/models/restart", {"model": "m"})).json() == {"success": True}
         for name, other in zip(BOTH, reversed(BOTH), strict=True):
             assert (await world.complete("m").end()).json()["model"] == other
@@ -104,8 +100,7 @@ async def test_all_processes_are_unloaded_and_loaded_together(tmp_path: Path) ->
         await world.post("/models/unload", {"model": "m"})
         for name in BOTH:
             await world.until_state(name, State.UNLOADED)
-        refused = await world.post("/models/restart", {"model": "m"})
-        assert (refused.status, refused.json()["error"]["code"]) == (400, "model_not_loaded")
+        assert (await world.post("/models/restart", {"model": "m"})).failure == (400, "model_not_loaded")
         await world.post("/models/load", {"model": "m"})
         for name in BOTH:
             await world.until_state(name, State.LOADED)
@@ -124,8 +119,7 @@ async def test_a_request_waits_for_the_next_process_if_all_have_died(tmp_path: P
 @pytest.mark.long
 async def test_a_request_whose_model_is_removed_while_it_waits_is_refused(tmp_path: Path) -> None:
     async with open_router(tmp_path, "m", specs={"m": {"replicas": 2}}, loads=BOTH) as world:
-        request = world.complete("m", "mine")
-        await world.waits("mine")
+        request = await world.waiting("m", "mine")
         world.specs = []
         await world.get("/models?reload=1")
         assert (await request.end()).json()["error"]["code"] == "model_not_loaded"

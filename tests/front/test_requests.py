@@ -50,8 +50,7 @@ async def test_an_unknown_model_is_refused_with_those_there_are(world: RouterWor
 
 @pytest.mark.long
 async def test_a_client_that_does_not_read_stops_its_process_from_writing(world: RouterWorld) -> None:
-    stream = world.stream("a", until="end")
-    await stream.next_event()
+    stream = await world.streaming("a", until="end")
     stream.stop_reading()
     await stream.blocked.wait()
     stream.leave()
@@ -69,11 +68,9 @@ async def test_the_last_to_leave_a_load_ends_it(world: RouterWorld) -> None:
         ("first", "waiting", "loading"),
         ("second", "waiting", "loading"),
     ]
-    first.leave()
-    await first.end()
+    await first.left()
     assert world.keeper.model("a").state is State.LOADING
-    second.leave()
-    await second.end()
+    await second.left()
     assert world.keeper.model("a").state is not State.LOADING  # at once
     await world.until_state("a", State.UNLOADED)
     assert world.keeper.n_loads_cancelled == 1
@@ -84,10 +81,8 @@ async def test_the_last_to_leave_a_load_ends_it(world: RouterWorld) -> None:
 async def test_a_load_that_was_asked_for_goes_on_without_requests(world: RouterWorld) -> None:
     world.hold_loads("a")
     assert (await world.post("/models/load", {"model": "a"})).json() == {"success": True}
-    request = world.complete("a", "mine")
-    await world.waits("mine")
-    request.leave()
-    await request.end()
+    request = await world.waiting("a", "mine")
+    await request.left()
     world.let_load("a")
     await world.until_state("a", State.LOADED)
     assert (await world.status("a")) == {"value": "loaded"}
@@ -97,8 +92,7 @@ async def test_a_load_that_was_asked_for_goes_on_without_requests(world: RouterW
 @pytest.mark.parametrize("way", mostly_long(["post", "delete", "several", "filter", "session"], "session"))
 async def test_a_request_that_waits_for_a_load_can_be_cancelled(world: RouterWorld, way: str) -> None:
     world.hold_loads("a")
-    request = world.complete("a", "mine", session_id="turn", parent_session_id="chat")
-    await world.waits("mine")
+    request = await world.waiting("a", "mine", session_id="turn", parent_session_id="chat")
     match way:
         case "post":
             told = (await world.post("/v1/requests/mine/cancel")).json()
@@ -112,8 +106,7 @@ async def test_a_request_that_waits_for_a_load_can_be_cancelled(world: RouterWor
         case _:
             (told,) = (await world.post("/v1/sessions/chat/cancel")).json()["requests"]
     assert (told["id"], told["outcome"], told["reason"]) == ("mine", "cancelled", "explicit")
-    await request.end()
-    assert request.status == 499
+    assert (await request.end()).status == 499
     assert request.json()["error"]["code"] == "explicit"
     assert request.headers["x-should-retry"] == "false"
     assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "already_finished"
@@ -140,16 +133,12 @@ async def test_owners_neither_see_nor_cancel_each_others_waiting_requests(tmp_pa
 async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", engine=EngineConfig(max_queue=1)) as world:
         world.hold_loads("a")
-        world.complete("a", "first")
-        await world.waits("first")
-        second = await world.complete("a").end()
-        assert (second.status, second.json()["error"]["code"]) == (429, "queue_full")
+        await world.waiting("a", "first")
+        assert (await world.complete("a").end()).failure == (429, "queue_full")
 
 
 async def test_a_process_that_dies_ends_only_its_own_requests_and_is_back(tmp_path: Path, world: RouterWorld) -> None:
-    mine, other = world.stream("a"), world.stream("b", until="end")
-    await mine.next_event()
-    await other.next_event()
+    mine, other = await world.streaming("a"), await world.streaming("b", until="end")
     os.kill(world.pid("a"), signal.SIGKILL)
     await mine.end()
     assert '"code": "model_ended"' in mine.events[-1]
@@ -164,19 +153,18 @@ async def test_a_process_that_dies_ends_only_its_own_requests_and_is_back(tmp_pa
 @pytest.mark.long
 @pytest.mark.parametrize("size", [0, 1 << 20])
 async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    monkeypatch: pytest.MonkeyPatch, world: RouterWorld, size: int
 ) -> None:
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        os.kill(world.pid("a"), signal.SIGSTOP)  # the system takes connections for it
-        with monkeypatch.context() as patched:
-            sent = sending(patched)
-            request = world.complete("a", "mine", padding="x" * size)
-            await sent.wait()
-        os.kill(world.pid("a"), signal.SIGKILL)
-        await request.end()
-        assert (request.status, world.starts("a")) == (200, 2)
-        assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
+    assert (await world.complete("a").end()).status == 200
+    os.kill(world.pid("a"), signal.SIGSTOP)  # the system takes connections for it
+    with monkeypatch.context() as patched:
+        sent = sending(patched)
+        request = world.complete("a", "mine", padding="x" * size)
+        await sent.wait()
+    os.kill(world.pid("a"), signal.SIGKILL)
+    await request.end()
+    assert (request.status, world.starts("a")) == (200, 2)
+    assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
 
 
 @pytest.mark.long
@@ -193,7 +181,7 @@ async def test_a_request_with_nothing_delivered_is_computed_by_another(tmp_path:
 
 @pytest.mark.long
 async def test_a_process_that_lives_and_reads_nothing_of_a_request_gets_it_twice_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: RouterWorld
 ) -> None:
     n_sent = 0
 
@@ -202,12 +190,10 @@ async def test_a_process_that_lives_and_reads_nothing_of_a_request_gets_it_twice
         n_sent += 1
         raise Unread
 
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.head", unread)
-        request = await world.complete("a").end()
-        assert (request.status, request.json()["error"]["code"]) == (503, "model_ended")
-        assert n_sent >= 2  # it is also asked for its health
+    assert (await world.complete("a").end()).status == 200
+    monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.head", unread)
+    assert (await world.complete("a").end()).failure == (503, "model_ended")
+    assert n_sent >= 2  # it is also asked for its health
 
 
 @pytest.mark.long
@@ -257,8 +243,7 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
 
 @pytest.mark.long
 async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: RouterWorld) -> None:
-    running = world.stream("a")
-    await running.next_event()
+    running = await world.streaming("a")
     assert (await world.post("/models/unload", {"model": "a"})).status == 200
     await running.end()
     assert '"error"' in running.events[-1]
@@ -266,8 +251,7 @@ async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: Rout
     assert await world.status("a") == {"value": "unloaded"}
     assert (await world.post("/models/unload", {"model": "a"})).status == 400
     world.hold_loads("a")
-    waiting = world.complete("a", "mine")
-    await world.waits("mine")
+    waiting = await world.waiting("a", "mine")
     await world.post("/models/unload", {"model": "a"})
     await waiting.end()
     assert waiting.json()["error"]["message"] == "the model a was unloaded"
@@ -275,10 +259,8 @@ async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: Rout
 
 async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", most=1) as world:
-        running = world.stream("a", until="end")
-        await running.next_event()
-        other = world.complete("b", "other")
-        await world.waits("other")
+        running = await world.streaming("a", until="end")
+        other = await world.waiting("b", "other")
         told = {"value": "loading", "stage": "waiting", "progress": None, "reason": "a has requests"}
         assert await world.status("b") == told
         n_events = len(running.events)
@@ -297,15 +279,13 @@ async def test_an_idle_model_sleeps_and_wakes(world: RouterWorld) -> None:
     assert await world.status("a") == {"value": "sleeping"}
     assert "x-model-load-ms" in (await world.complete("a", keep_alive="5m").end()).headers
     assert world.keeper.model("a").idle_after == 300.0
-    bad = await world.complete("a", keep_alive="soon").end()
-    assert (bad.status, bad.json()["error"]["param"]) == (400, "keep_alive")
+    assert (await world.complete("a", keep_alive="soon").end()).refusal == (400, "keep_alive")
 
 
 @pytest.mark.long
 async def test_without_autoload_a_request_loads_nothing(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", autoload=False) as world:
-        answer = await world.complete("a").end()
-        assert (answer.status, answer.json()["error"]["code"]) == (400, "model_not_loaded")
+        assert (await world.complete("a").end()).failure == (400, "model_not_loaded")
         assert (await world.post(f"{COMPLETIONS}?autoload=true", {"model": "a"})).status == 200
         assert (await world.complete("a").end()).status == 200
 
@@ -325,8 +305,7 @@ async def test_models_that_start_with_the_server(tmp_path: Path) -> None:
 @pytest.mark.long
 async def test_the_list_is_read_again(world: RouterWorld) -> None:
     (removed,) = [one for one in world.specs if one.name == "b"]
-    running = world.stream("b")
-    await running.next_event()
+    running = await world.streaming("b")
     world.specs = [one for one in world.specs if one.name != "b"]
     world.specs.append(type(removed)(name="c", path=None, options=()))
     assert (await world.complete("c").end()).status == 200  # found without being asked
@@ -339,19 +318,15 @@ async def test_the_list_is_read_again(world: RouterWorld) -> None:
 
 @pytest.mark.long
 async def test_a_shutdown_ends_every_request(world: RouterWorld) -> None:
-    running = world.stream("a")
-    await running.next_event()
+    running = await world.streaming("a")
     world.hold_loads("b")
-    waiting = world.complete("b", "mine")
-    await world.waits("mine")
+    waiting = await world.waiting("b", "mine")
     async with asyncio.timeout(20.0):
         await world.keeper.close()
-    await waiting.end()
-    assert (waiting.status, waiting.json()["error"]["code"]) == (503, "shutdown")
+    assert (await waiting.end()).failure == (503, "shutdown")
     await running.end()
     assert '"error"' in running.events[-1]
-    late = await world.complete("a").end()
-    assert (late.status, late.json()["error"]["code"]) == (503, "shutdown")
+    assert (await world.complete("a").end()).failure == (503, "shutdown")
 
 
 async def test_before_any_model_is_loaded_the_lists_are_empty(world: RouterWorld) -> None:

@@ -32,7 +32,7 @@ async def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room(tmp_path: 
         assert (await world.complete("a").end()).status == 200
         (tmp_path / "b.unfit").write_text("pyllmcancel: it is no model")
         refused = await world.complete("b").end()
-        assert (refused.status, refused.json()["error"]["code"]) == (503, "model_not_loaded")
+        assert refused.failure == (503, "model_not_loaded")
         assert refused.json()["error"]["message"] == "the model b could not be loaded: it is no model"
         assert (await world.status("b"))["failed"] is True
         assert world.keeper.model("a").state is State.LOADED
@@ -106,17 +106,15 @@ async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cause", mostly_long(["a line", "an error"], "a line"))
-async def test_an_unreadable_log_hangs_no_model(tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_router(tmp_path, "a") as world:
-        if cause == "an error":
-            monkeypatch.setattr(Keeper, "_reason_of", lambda *_, **__: 1 / 0)
-        else:
-            take = ModelProcess._take_lines
-            monkeypatch.setattr(ModelProcess, "_take_lines", lambda self, _: take(self, ["[" * 60_000]))
-        world.let_die("a", 2)
-        refused = await world.complete("a").end()
-        assert (refused.status, refused.json()["error"]["code"]) == (503, "model_not_loaded")
-        assert world.keeper.model("a").state is State.FAILED
+async def test_an_unreadable_log_hangs_nothing(cause: str, monkeypatch: pytest.MonkeyPatch, world: RouterWorld) -> None:
+    if cause == "an error":
+        monkeypatch.setattr(Keeper, "_reason_of", lambda *_, **__: 1 / 0)
+    else:
+        take = ModelProcess._take_lines
+        monkeypatch.setattr(ModelProcess, "_take_lines", lambda self, _: take(self, ["[" * 60_000]))
+    world.let_die("a", 2)
+    assert (await world.complete("a").end()).failure == (503, "model_not_loaded")
+    assert world.keeper.model("a").state is State.FAILED
 
 
 async def test_one_model_that_cannot_be_started_holds_up_no_other(tmp_path: Path) -> None:
@@ -156,18 +154,16 @@ async def test_a_model_of_the_start_that_never_comes_keeps_no_server_from_being_
 
 @pytest.mark.long
 async def test_a_shutdown_does_not_cut_the_drain_of_a_model_that_is_being_unloaded_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: RouterWorld
 ) -> None:
     signals: list[int] = []
-    async with open_router(tmp_path, "a") as world:
-        assert (await world.complete("a").end()).status == 200
-        process = world.keeper.processes["a"]
-        assert isinstance(process, ModelProcess)
-        monkeypatch.setattr(process._child, "signal", lambda one: one == signal.SIGCONT or signals.append(one))
-        process.stop(kill=False, patience=60.0)
-        process.stop(kill=False, patience=60.0)
-        assert signals == [signal.SIGTERM]  # a second one would end the drain
-        process.hurry(60.0)
-        assert signals == [signal.SIGTERM] * 2
-        monkeypatch.undo()
-        process.stop(kill=True, patience=0.0)
+    assert (await world.complete("a").end()).status == 200
+    process = world.keeper.processes["a"]
+    monkeypatch.setattr(process._child, "signal", lambda one: one == signal.SIGCONT or signals.append(one))
+    process.stop(kill=False, patience=60.0)
+    process.stop(kill=False, patience=60.0)
+    assert signals == [signal.SIGTERM]  # a second one would end the drain
+    process.hurry(60.0)
+    assert signals == [signal.SIGTERM] * 2
+    monkeypatch.undo()
+    process.stop(kill=True, patience=0.0)

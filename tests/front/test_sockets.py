@@ -1,7 +1,5 @@
 """Streams through the router on real sockets: their pieces go to the client's connection past the HTTP server."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator
@@ -18,7 +16,7 @@ from pyllmcancel.front.upstream import Address, Broken, Exchange
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import Limits
-from tests.front.world import COMPLETIONS, RouterWorld, open_router
+from tests.front.world import COMPLETIONS, RouterWorld
 from tests.support.http_asgi import LIMIT
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +24,8 @@ MANY = 64  # times what the kernel holds between two processes: 128 KiB or so
 PADDING = 100_000
 
 
-@asynccontextmanager
-async def listening(world: RouterWorld) -> AsyncIterator[int]:
+@pytest.fixture
+async def port(world: RouterWorld) -> AsyncIterator[int]:
     """Serve the world's application as the command line does; yields the port."""
     protocol: Any = partial(WatchfulProtocol, Limits(), Connections(100, 100))
     config = uvicorn.Config(world.app, http=protocol, ws="none", log_config=None, lifespan="off")
@@ -48,10 +46,6 @@ class RawClient:
         self.reader = reader
         self.writer = writer
 
-    @classmethod
-    async def to(cls, port: int) -> RawClient:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
-
     def ask(self, body: str, version: str = "1.1") -> None:
         head = f"POST {COMPLETIONS} HTTP/{version}\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         self.writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
@@ -70,62 +64,61 @@ class RawClient:
         return found
 
 
+@pytest.fixture
+async def client(port: int) -> AsyncIterator[RawClient]:
+    made = RawClient(*await asyncio.open_connection("127.0.0.1", port))
+    yield made
+    made.writer.close()
+
+
 def events(pieces: list[bytes]) -> list[bytes]:
     return [block.removeprefix(b"data: ").rstrip() for block in b"".join(pieces).split(b"\n\n")[:-1]]
 
 
-async def test_a_stream_is_whole_and_its_connection_can_be_used_again(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world, listening(world) as port:
-        client = await RawClient.to(port)
-        for number in range(2):
-            client.ask(f'{{"model": "a", "stream": true, "until": "end{number}"}}')
-            assert b"transfer-encoding: chunked" in await client.head()
-            (tmp_path / f"end{number}").touch()
-            *counted, last = events(await client.chunks())
-            assert counted == [b"%d" % (one + 1) for one in range(len(counted))]
-            assert last == b"[DONE]"
-        client.ask('{"model": "a"}')
-        assert b"content-length" in await client.head()
-        client.writer.close()
+async def test_a_stream_is_whole_and_its_connection_can_be_used_again(tmp_path: Path, client: RawClient) -> None:
+    for number in range(2):
+        client.ask(f'{{"model": "a", "stream": true, "until": "end{number}"}}')
+        assert b"transfer-encoding: chunked" in await client.head()
+        (tmp_path / f"end{number}").touch()
+        *counted, last = events(await client.chunks())
+        assert counted == [b"%d" % (one + 1) for one in range(len(counted))]
+        assert last == b"[DONE]"
+    client.ask('{"model": "a"}')
+    assert b"content-length" in await client.head()
 
 
-async def test_an_old_client_gets_a_stream_without_chunks(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world, listening(world) as port:
-        client = await RawClient.to(port)
-        (tmp_path / "end").touch()
-        client.ask('{"model": "a", "stream": true, "until": "end"}', version="1.0")
-        assert b"transfer-encoding" not in await client.head()
-        async with asyncio.timeout(LIMIT):
-            assert await client.reader.read() == b"data: [DONE]\n\n"
-        client.writer.close()
+async def test_an_old_client_gets_a_stream_without_chunks(tmp_path: Path, client: RawClient) -> None:
+    (tmp_path / "end").touch()
+    client.ask('{"model": "a", "stream": true, "until": "end"}', version="1.0")
+    assert b"transfer-encoding" not in await client.head()
+    async with asyncio.timeout(LIMIT):
+        assert await client.reader.read() == b"data: [DONE]\n\n"
 
 
-async def test_a_stream_whose_process_dies_ends_with_an_error_and_its_last_chunk(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world, listening(world) as port:
-        client = await RawClient.to(port)
-        client.ask('{"model": "a", "stream": true, "until": "never"}')
+async def test_a_stream_whose_process_dies_ends_with_an_error_and_its_last_chunk(
+    world: RouterWorld, client: RawClient
+) -> None:
+    client.ask('{"model": "a", "stream": true, "until": "never"}')
+    await client.head()
+    world.keeper.unload(world.specs[0])
+    assert b'"model_ended"' in events(await client.chunks())[-1]
+
+
+async def test_a_client_that_reads_late_gets_everything(tmp_path: Path, port: int) -> None:
+    with socket.socket() as narrow:
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        narrow.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", port))
+        client = RawClient(*await asyncio.open_connection(sock=narrow, limit=4096))
+        client.ask(f'{{"model": "a", "stream": true, "until": "end", "padding": {PADDING}}}')
         await client.head()
-        world.keeper.unload(world.specs[0])
-        assert b'"model_ended"' in events(await client.chunks())[-1]
+        size = int(await client.reader.readline(), 16)
+        first = await client.reader.readexactly(size + 2)
+        (tmp_path / "end").touch()
+        *counted, last = events([first[:-2], *await client.chunks()])
+        assert counted == [b"%d" % (one + 1) for one in range(len(counted))]
+        assert last == b"[DONE]"
         client.writer.close()
-
-
-async def test_a_client_that_reads_late_gets_everything(tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world, listening(world) as port:
-        with socket.socket() as narrow:
-            narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            narrow.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", port))
-            client = RawClient(*await asyncio.open_connection(sock=narrow, limit=4096))
-            client.ask(f'{{"model": "a", "stream": true, "until": "end", "padding": {PADDING}}}')
-            await client.head()
-            size = int(await client.reader.readline(), 16)
-            first = await client.reader.readexactly(size + 2)
-            (tmp_path / "end").touch()
-            *counted, last = events([first[:-2], *await client.chunks()])
-            assert counted == [b"%d" % (one + 1) for one in range(len(counted))]
-            assert last == b"[DONE]"
-            client.writer.close()
 
 
 # -- an exchange by itself --------------------------------------------------------------------------------------------

@@ -106,9 +106,8 @@ def test_new_models_are_added_and_those_of_before_stay_as_they_were(folder: Path
 
 def test_the_front_keeps_its_own_options(tmp_path: Path) -> None:
     one = gguf(tmp_path / "one.gguf")
-    spec = read(str(one), "--sleep-idle-seconds", "5", "--port=1", "--host", "x", "--api-key", "k", "-c", "9").specs[
-        "one"
-    ]
+    options = ("--sleep-idle-seconds", "5", "--port=1", "--host", "x", "--api-key", "k", "-c", "9")
+    spec = read(str(one), *options).specs["one"]
     assert spec.options == ("--api-key", "k", "-c", "9", f"--model={one}")
     assert spec.idle_after == 5.0
 

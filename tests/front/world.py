@@ -56,9 +56,8 @@ class RouterWorld(Clients):
         **options: Any,
     ) -> None:
         self.folder = folder
-        self.specs = [
-            Spec(**({"name": name, "path": None, "options": ()} | (specs or {}).get(name, {}))) for name in names
-        ]
+        defaults: dict[str, Any] = {"path": None, "options": ()}
+        self.specs = [Spec(name=name, **defaults | (specs or {}).get(name, {})) for name in names]
         self.hold_loads(*loads)
         self.sockets = folder / "s"
         self.sockets.mkdir(mode=0o700)
@@ -124,9 +123,7 @@ class RouterWorld(Clients):
         return any(self.sockets.iterdir())
 
     def pid(self, name: str) -> int:
-        pid = self.keeper.processes[name].pid
-        assert pid is not None
-        return pid
+        return self.keeper.processes[name].pid
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
@@ -135,17 +132,25 @@ class RouterWorld(Clients):
         named = {} if model is None else {"model": model}
         return self.begin("POST", COMPLETIONS, {"prompt": "hello"} | named | fields, headers=headers)
 
-    def stream(self, model: str, request_id: str | None = None, *, until: str = "never") -> Exchange:
-        return self.complete(model, request_id, stream=True, until=until)
+    async def streaming(self, model: str, request_id: str | None = None, **fields: Any) -> Exchange:
+        """Begin a stream, and wait for its first event."""
+        stream = self.complete(model, request_id, stream=True, **{"until": "never"} | fields)
+        await stream.next_event()
+        return stream
+
+    async def waiting(self, model: str | None, request_id: str, **fields: Any) -> Exchange:
+        """Begin a completion, and wait until it waits for its model's load."""
+        exchange = self.complete(model, request_id, **fields)
+        await self.waits(request_id)
+        return exchange
 
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]
         return next(one for one in listed if one["id"] == name)["status"]
 
     async def waits(self, request_id: str) -> None:
-        await self.until(
-            lambda: any((one.id, one.status) == (request_id, "loading") for one in self.requests.registry.requests())
-        )
+        live = self.requests.registry.requests
+        await self.until(lambda: any((one.id, one.status) == (request_id, "loading") for one in live()))
 
     @property
     def requests(self) -> FrontRequests:

@@ -25,6 +25,9 @@ from tests.support.tiny_models import write_tiny_llama
 # on the processor: sooner or later a choice hangs on that. Without it what is left is the seventh digit, which decides
 # none in these tests.
 SAME_TOKENS_IN_COMPANY = {"flash_attention": 0, "type_k": 0, "type_v": 0}
+PROMPT = [(7 * n + 3) % 250 for n in range(40)]
+OTHER = [(11 * n + 5) % 250 for n in range(30)]
+SAMPLING = SamplingParams.__dataclass_fields__
 OPEN_OPTIONS = ("n_held", "n_reusable", "n_described", "adapters", "adapted_from")
 
 
@@ -62,10 +65,22 @@ class World:
         context.open(seq, list(tokens), self.sampler(**options), flag, **how)
         return flag
 
-    def computed(self, tokens: Sequence[int], n_tokens: int, **options: Any) -> Any:
-        """A context in which sequence 0 is open, and so many of its tokens are computed."""
+    def opened(self, tokens: Sequence[int], **options: Any) -> Any:
+        """A context in which sequence 0 is open; options are the context's, and those of `open`."""
+        how = {name: options.pop(name) for name in (*OPEN_OPTIONS, *SAMPLING) if name in options}
         context = self.context(**options)
-        self.open(context, 0, tokens)
+        self.open(context, 0, tokens, **how)
+        return context
+
+    def sampled(self, tokens: Sequence[int], **sampling: Any) -> tuple[Any, Any]:
+        """A context in which sequence 0 is open, and its sampler."""
+        context, sampler = self.context(), self.sampler(**sampling)
+        context.open(0, list(tokens), sampler, self.native.CancelFlag())
+        return context, sampler
+
+    def computed(self, tokens: Sequence[int], n_tokens: int, **options: Any) -> Any:
+        """The same, and so many of its tokens are computed."""
+        context = self.opened(tokens, **options)
         ok(context.step([(0, n_tokens)]))
         return context
 
@@ -86,16 +101,12 @@ class World:
 
     def first_row(self, tokens: Sequence[int], **sampling: Any) -> StepRow:
         """The row of a step that computes all `tokens`, in a context of its own."""
-        context = self.context()
-        self.open(context, 0, tokens, **sampling)
-        (row,) = ok(context.step([(0, len(tokens))]))
+        (row,) = ok(self.opened(tokens, **sampling).step([(0, len(tokens))]))
         return row
 
     def alone(self, tokens: Sequence[int], count: int, **sampling: Any) -> list[int]:
         """The answer to `tokens` in a context of its own."""
-        context = self.context()
-        self.open(context, 0, tokens, **sampling)
-        return self.run(context, 0, count)
+        return self.run(self.opened(tokens, **sampling), 0, count)
 
 
 def ok(result: Any) -> list[StepRow]:
@@ -133,9 +144,15 @@ def make_world(model_files: dict[str, Path], tmp_path_factory: pytest.TempPathFa
     return make
 
 
-@pytest.fixture(params=[*(f"real {kind}" for kind in REAL), *(f"fake {kind}" for kind in FAKE)])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test each of the WORLDS of its module: by default every kind of memory, compiled and fake."""
+    if "world" in metafunc.fixturenames and not hasattr(metafunc.module, "world"):
+        every = [*(f"real {kind}" for kind in REAL), *(f"fake {kind}" for kind in FAKE)]
+        metafunc.parametrize("world", getattr(metafunc.module, "WORLDS", every), indirect=True)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest, make_world: Callable[[str], World]) -> World:
-    """Every kind of memory, of the compiled module and of the fake."""
     return make_world(request.param)
 
 

@@ -24,8 +24,7 @@ def reopen(world: World, context: object, seq: int, tokens: list[int]) -> object
 
 
 def logits_afresh(world: World, tokens: list[int], *chunks: int) -> np.ndarray:
-    context = world.context(n_batch=512)
-    world.open(context, 0, tokens)
+    context = world.opened(tokens, n_batch=512)
     for n_tokens in chunks:
         ok(context.step([(0, n_tokens)]))
     return np.array(context.logits(0))
@@ -127,8 +126,7 @@ def test_recurrent_memory_is_aborted_only_if_all_of_the_step_are_cancelled(make_
 def test_chunks_of_any_size_give_the_same_token(real_world: World) -> None:
     expected = real_world.alone(OTHER, 3)
     for size in (1, 7, 64):
-        context = real_world.context()
-        real_world.open(context, 0, OTHER)
+        context = real_world.opened(OTHER)
         while (n_left := len(OTHER) - context.n_committed(0)) > 0:
             ok(context.step([(0, min(size, n_left))]))
         assert [context.tokens(0)[-1], *real_world.run(context, 0, 2)] == expected

@@ -31,10 +31,7 @@ def cells(request: pytest.FixtureRequest) -> dict[str, int]:
 
 
 def prompt(world: World, name: str) -> list[int]:
-    tokens: list[int] = world.model.tokenize(
-        f"def {name}(path, mode):\n    with open(path, mode) as file:\n        return"
-    )
-    return tokens
+    return world.model.tokenize(f"def {name}(path, mode):\n    with open(path, mode) as file:\n        return")
 
 
 def compute(world: World, context: Any, seq: int, tokens: list[int]) -> None:
@@ -56,28 +53,22 @@ def alone(world: World, **options: Any) -> np.ndarray:
     return generate(context, 1)
 
 
-def beside_one_that_leaves(world: World, **options: Any) -> np.ndarray:
-    """Another comes before, and is gone when the first token is generated: its cells are the next to be used."""
+def beside_another(world: World, *, leaves: bool, **options: Any) -> np.ndarray:
+    """Another comes before; if it leaves before the first token is generated, its cells are the next to be used."""
     context = world.context(**options)
     compute(world, context, 0, prompt(world, "other"))
     compute(world, context, 1, prompt(world, "mine"))
-    context.close(0, keep=False)
-    return generate(context, 1)
-
-
-def beside_one_that_stays(world: World, **options: Any) -> np.ndarray:
-    context = world.context(**options)
-    compute(world, context, 0, prompt(world, "other"))
-    compute(world, context, 1, prompt(world, "mine"))
+    if leaves:
+        context.close(0, keep=False)
     return generate(context, 1)
 
 
 def test_in_unified_cells_in_order_nothing_is_seen_of_others(packaged: World, cells: dict[str, int]) -> None:
     options = {"n_ctx": 256} | cells
-    np.testing.assert_array_equal(beside_one_that_stays(packaged, **options), alone(packaged, **options))
+    np.testing.assert_array_equal(beside_another(packaged, leaves=False, **options), alone(packaged, **options))
 
 
 def test_of_unified_cells_the_order_in_which_they_lie_is_seen(packaged: World) -> None:
     """In the last bits only, but what is rounded to 8 bits may fall on the other side: q8_0 cells are no remedy."""
     options = {"n_ctx": 256, "type_k": TYPES["q8_0"], "type_v": TYPES["q8_0"]}
-    assert np.any(beside_one_that_leaves(packaged, **options) != alone(packaged, **options))
+    assert np.any(beside_another(packaged, leaves=True, **options) != alone(packaged, **options))

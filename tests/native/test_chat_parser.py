@@ -29,13 +29,9 @@ from tests.native.chat_templates import ALL, TOOLS, Message, apply, function, pa
 from tests.native.conftest import World
 from tests.native.test_lazy_grammar import Dictated, grammar_of
 
+WORLDS = ["real attention"]
 ROWS = [function("write", ["rows"], rows="array")]
 ROWS[0]["function"]["parameters"]["properties"]["rows"]["items"] = {"type": "integer"}
-
-
-@pytest.fixture
-def world(make_world: object) -> World:
-    return make_world("real attention")
 
 
 def named(answers: list[Answer]) -> Any:

@@ -19,9 +19,7 @@ from tests.native.chat_templates import (
 )
 from tests.support.marks import mostly_long
 
-CHATML = (
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[bot]{% endif %}"
-)
+CHATML = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ '[bot]' if add_generation_prompt }}"
 
 
 def rendered(source: str, **inputs: object) -> dict[str, object]:

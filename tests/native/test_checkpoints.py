@@ -23,8 +23,16 @@ def model(request: pytest.FixtureRequest, model_files: dict[str, Path]) -> Model
 
 
 def context(model: Model, **options: int) -> Context:
-    options = {"checkpoint_interval": CHUNK} | options
-    return Context(model, n_ctx=1024, n_seq_max=2, n_batch=128, n_threads=N_THREADS, **options)
+    options = {"n_seq_max": 2, "checkpoint_interval": CHUNK} | options
+    return Context(model, n_ctx=1024, n_batch=128, n_threads=N_THREADS, **options)
+
+
+def checkpoint_of(model: Model) -> int:
+    """The bytes of one checkpoint."""
+    one = context(model, n_checkpoints=1)
+    start(one, PROMPT)
+    prefill(one, 64)
+    return one.checkpoint_bytes
 
 
 def start(context: Context, tokens: list[int], seq: int = 0) -> tuple[CancelFlag, int]:
@@ -41,9 +49,7 @@ def prefill(context: Context, n_tokens: int, seq: int = 0) -> None:
 def logits_of(context: Context, tokens: list[int]) -> NDArray[np.float32]:
     start(context, tokens)
     prefill(context, len(tokens))
-    logits = context.logits(0)
-    assert logits is not None
-    return logits.copy()
+    return context.logits(0).copy()
 
 
 def abort_after(context: Context, n_tokens: int) -> None:
@@ -81,11 +87,8 @@ def test_without_checkpoints_an_aborted_prompt_starts_again(model: Model) -> Non
 def test_only_so_many_checkpoints_of_a_sequence_are_kept(model: Model) -> None:
     one = context(model, n_checkpoints=1)
     start(one, PROMPT)
-    prefill(one, 64)
-    size = one.checkpoint_bytes
-    assert size > 0
     prefill(one, len(PROMPT))
-    assert one.checkpoint_bytes == size
+    assert one.checkpoint_bytes == checkpoint_of(model) > 0
 
 
 def test_checkpoints_stay_within_their_bytes(model: Model) -> None:
@@ -104,24 +107,14 @@ def test_dropped_cells_take_their_checkpoints_along(model: Model) -> None:
 
 
 def test_the_idle_sequence_with_most_checkpoints_gives_way_first(model: Model) -> None:
-    one = context(model, n_checkpoints=1)
-    start(one, PROMPT)
-    prefill(one, 64)
-    full = Context(
-        model,
-        n_ctx=1024,
-        n_seq_max=4,
-        n_batch=128,
-        n_threads=N_THREADS,
-        checkpoint_interval=CHUNK,
-        checkpoint_bytes=4 * one.checkpoint_bytes,
-    )
+    room = 4 * checkpoint_of(model)
+    full = context(model, n_seq_max=4, checkpoint_bytes=room)
     few, many = PROMPT[:64], PROMPT[:160][::-1]
     for seq, prompt in ((0, few), (1, many)):
         start(full, prompt, seq)
         prefill(full, len(prompt), seq)
         full.close(seq, keep=True)
-    assert full.checkpoint_bytes == 4 * one.checkpoint_bytes
+    assert full.checkpoint_bytes == room
     before = full.common_prefixes([*few, 1])[0], full.common_prefixes([*few[:40], 1, 1])[0]
     start(full, PROMPT[::2], seq=2)
     prefill(full, 64, seq=2)
@@ -136,10 +129,7 @@ def test_an_attention_memory_needs_none(model_files: dict[str, Path]) -> None:
 
 
 def test_idle_sequences_give_way_to_a_prompt_that_has_no_checkpoint(model: Model) -> None:
-    one = context(model, n_checkpoints=1)
-    start(one, PROMPT)
-    prefill(one, 64)
-    full = context(model, checkpoint_bytes=4 * one.checkpoint_bytes)
+    full = context(model, checkpoint_bytes=4 * checkpoint_of(model))
     abort_after(full, 160)  # idle now, and holds all that there is room for
     flag, _ = start(full, PROMPT[::-1], seq=1)
     prefill(full, 96, seq=1)

@@ -7,11 +7,10 @@ import pytest
 
 from pyllmcancel.adapters import Adapter, Scales
 from pyllmcancel.errors import UsageError
-from tests.native.conftest import FAKE, REAL, World, ok
+from tests.native.conftest import FAKE, PROMPT, REAL, World, ok
 from tests.support.device import load_model
 from tests.support.toy_adapters import write_adapter
 
-PROMPT = [(7 * n + 3) % 250 for n in range(40)]
 FIRST, SECOND = ((0, 1.0),), ((1, 0.5),)
 SETS: tuple[Scales, ...] = ((), FIRST, SECOND, ((0, 0.5), (1, 1.0)))
 
@@ -33,8 +32,7 @@ def adapted(
 
 
 def alone(world: World, adapters: Scales, count: int = 6, adapted_from: int = 0) -> list[int]:
-    context = world.context()
-    world.open(context, 0, PROMPT, adapters=adapters, adapted_from=adapted_from)
+    context = world.opened(PROMPT, adapters=adapters, adapted_from=adapted_from)
     if adapted_from:
         ok(context.step([(0, adapted_from)]))
     return world.run(context, 0, count)
@@ -57,8 +55,7 @@ def test_sequences_of_several_sets_take_turns_and_none_notices(adapted: World) -
 
 
 def test_a_step_has_one_set_of_adapters(adapted: World) -> None:
-    context = adapted.context()
-    adapted.open(context, 0, PROMPT, adapters=FIRST)
+    context = adapted.opened(PROMPT, adapters=FIRST)
     adapted.open(context, 1, PROMPT, adapters=SECOND)
     adapted.open(context, 2, PROMPT, adapters=FIRST)
     with pytest.raises(UsageError, match="one set"):
@@ -69,8 +66,7 @@ def test_a_step_has_one_set_of_adapters(adapted: World) -> None:
 
 
 def test_adapters_begin_at_their_token_and_not_within_a_step(adapted: World) -> None:
-    context = adapted.context()
-    adapted.open(context, 0, PROMPT, adapters=FIRST, adapted_from=15)
+    context = adapted.opened(PROMPT, adapters=FIRST, adapted_from=15)
     adapted.open(context, 1, PROMPT)
     with pytest.raises(UsageError, match="begin"):
         context.step([(0, 16)])
@@ -81,8 +77,7 @@ def test_adapters_begin_at_their_token_and_not_within_a_step(adapted: World) -> 
 
 
 def test_no_more_is_reused_than_the_caller_allows(adapted: World) -> None:
-    context = adapted.context()
-    adapted.open(context, 0, PROMPT)
+    context = adapted.opened(PROMPT)
     adapted.run(context, 0, 1)
     context.close(0, keep=True)
     assert context.common_prefixes(PROMPT, most=10)[0] == (10 if adapted.survives_abort else 0)

@@ -96,8 +96,7 @@ def test_without_leave_no_step_runs_ahead(world: World) -> None:
 
 
 def test_a_prompt_that_is_not_at_its_end_has_no_step_ahead(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPTS[0])
+    context = world.opened(PROMPTS[0])
     assert not context.step([(0, 5)], ends=[(MANY, ())]).ahead
     assert context.step([(0, 15)], ends=[(MANY, ())]).ahead
     (row,) = ok(context.collect(goes_on=False))

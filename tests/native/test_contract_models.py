@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
-from tests.native.conftest import World
-
-PROMPT = [(7 * n + 3) % 250 for n in range(40)]
+from tests.native.conftest import PROMPT, World
 
 
 def test_a_model_knows_what_it_remembers_with(world: World) -> None:

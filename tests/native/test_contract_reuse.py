@@ -8,19 +8,14 @@ import pytest
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.step import LogitFault, StepStatus
-from tests.native.conftest import World, ok
+from tests.native.conftest import OTHER, PROMPT, World, ok
 
-PROMPT = [(7 * n + 3) % 250 for n in range(40)]
-OTHER = [(11 * n + 5) % 250 for n in range(30)]
 ROOMY = 1 << 30
 
 
 def test_closing_is_idempotent(world: World) -> None:
-    context = world.context()
-    context.close(0, keep=True)
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    context.close(0, keep=True)
+    world.context().close(0, keep=True)
+    context = world.idle(PROMPT, 40)
     context.close(0, keep=True)
     assert context.n_committed(0) == 40
     context.close(0, keep=False)
@@ -37,10 +32,7 @@ def test_a_kept_prefix_is_gone_on_from(world: World) -> None:
 
 @pytest.mark.parametrize(("n_held", "n_more"), [(25, 1), (25, 15), (10, 30), (24, 1)])
 def test_only_tokens_that_are_not_held_are_handed_over(world: World, n_held: int, n_more: int) -> None:
-    context, prompt = world.context(), PROMPT[: n_held + n_more]
-    world.open(context, 0, PROMPT[:25])
-    context.step([(0, 25)])
-    context.close(0, keep=True)
+    context, prompt = world.idle(PROMPT[:25], 25), PROMPT[: n_held + n_more]
     world.open(context, 0, prompt[n_held:], n_held=n_held)
     assert context.tokens(0) == prompt
     assert context.n_committed(0) == (min(25, len(prompt) - 1) if world.survives_abort or len(prompt) > 25 else 0)
@@ -167,8 +159,7 @@ def test_an_abort_leaves_nothing_for_the_next_request(world: World) -> None:
 
 
 def test_a_flag_reaches_only_steps_that_hold_its_sequence(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     world.open(context, 1, OTHER).set()
     assert world.run(context, 0, 5) == world.alone(PROMPT, 5)
 
@@ -222,8 +213,7 @@ def test_a_context_that_is_not_abortable_finishes_every_step(world: World) -> No
 def test_a_step_without_room_changes_nothing(make_world: Callable[[str], World], name: str) -> None:
     """Only for attention: states have a fixed size, and a window's cells are counted by llama.cpp's own rules."""
     world = make_world(name)
-    context = world.context(n_ctx=256, n_batch=256)
-    world.open(context, 0, [1] * 200)
+    context = world.opened([1] * 200, n_ctx=256, n_batch=256)
     world.open(context, 1, PROMPT + OTHER)
     ok(context.step([(0, 200)]))
     assert context.step([(1, 70)]).status is StepStatus.NO_ROOM
@@ -333,12 +323,9 @@ def test_what_is_larger_than_it_may_be_is_not_copied_out(world: World) -> None:
 
 def test_a_swapped_prefix_that_finds_no_room_leaves_the_sequence_empty(world: World) -> None:
     world = world.with_flash_attention()
-    context = world.context(n_ctx=256)
+    context = world.idle(PROMPT, 40, n_ctx=256)
     if not context.can_swap:
         return
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    context.close(0, keep=True)
     prefix = context.copy_out(0, max_bytes=ROOMY)
     context.drop_cells(0)
     long = [n % 250 for n in range(240)]

@@ -9,10 +9,7 @@ import pytest
 from pyllmcancel import _native
 from pyllmcancel.errors import ContextError, UsageError
 from pyllmcancel.step import LogitFault, StepStatus
-from tests.native.conftest import World, ok
-
-PROMPT = [(7 * n + 3) % 250 for n in range(40)]
-OTHER = [(11 * n + 5) % 250 for n in range(30)]
+from tests.native.conftest import OTHER, PROMPT, World, ok
 
 
 @pytest.mark.parametrize("name", ["n_ctx", "n_seq_max", "n_batch", "n_threads"])
@@ -48,8 +45,7 @@ def test_there_is_no_other_sequence(world: World, seq: int) -> None:
 
 
 def test_an_open_sequence_cannot_be_opened(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     with pytest.raises(UsageError):
         world.open(context, 0, OTHER)
     assert context.tokens(0) == PROMPT
@@ -64,8 +60,7 @@ def test_a_sequence_needs_tokens_of_the_vocabulary(world: World, tokens: list[in
 
 
 def test_a_prompt_in_chunks_gets_its_token_with_the_last(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     (first,) = ok(context.step([(0, 25)]))
     assert (first.seq, first.n_tokens, first.token, first.fault) == (0, 25, -1, LogitFault.NONE)
     assert context.logits(0) is None
@@ -89,8 +84,7 @@ def test_a_rest_between_steps_changes_nothing(world: World, n_threads: int) -> N
 
 
 def test_logits_are_a_read_only_row_of_the_last_step(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     world.open(context, 1, OTHER)
     context.step([(0, 40)])
     logits = context.logits(0)
@@ -106,8 +100,7 @@ def test_logits_are_a_read_only_row_of_the_last_step(world: World) -> None:
 
 
 def test_logprobs_are_those_of_the_logits(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT, n_logprobs=3, logit_bias=((77, 1e4),))
+    context = world.opened(PROMPT, n_logprobs=3, logit_bias=((77, 1e4),))
     (row,) = ok(context.step([(0, 40)]))
     logits = context.logits(0).astype(np.float64)
     logprobs = logits - np.logaddexp.reduce(logits)
@@ -127,8 +120,7 @@ def test_logprobs_without_alternatives_are_an_empty_array_and_none_if_nobody_ask
 
 
 def test_a_result_outlives_its_context(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT, n_logprobs=2)
+    context = world.opened(PROMPT, n_logprobs=2)
     (row,) = ok(context.step([(0, 40)]))
     before = row.sampled[0].top_logprobs.tolist()
     del context
@@ -137,8 +129,7 @@ def test_a_result_outlives_its_context(world: World) -> None:
 
 
 def test_a_shared_batch_gives_each_sequence_what_it_gets_alone(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     world.open(context, 1, OTHER)
     rows = ok(context.step([(1, 30), (0, 40)]))
     got = {row.seq: [row.token] for row in rows}
@@ -165,8 +156,7 @@ INVALID_STEPS = {
 
 @pytest.mark.parametrize("items", INVALID_STEPS.values(), ids=INVALID_STEPS.keys())
 def test_a_step_that_makes_no_sense_changes_nothing(world: World, items: list[tuple[int, int]]) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     world.open(context, 2, [3] * 200)
     with pytest.raises(UsageError):
         context.step(items)
@@ -175,8 +165,7 @@ def test_a_step_that_makes_no_sense_changes_nothing(world: World, items: list[tu
 
 
 def test_a_step_gives_way_to_a_flag_of_others_and_the_next_one_does_not(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     world.open(context, 1, OTHER)
     way = world.native.CancelFlag()
     context.give_way(way)

@@ -82,8 +82,7 @@ def test_an_abort_at_any_cut_leaves_divided_cells_as_they_were(make_world: Calla
 
 def test_a_step_is_cut_as_often_as_its_length_demands(make_world: Callable[[str], World]) -> None:
     world = make_world("real attention")
-    context = world.context(cut_seconds=0.25)
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT, cut_seconds=0.25)
     n_nodes = step_of_a_second(context, 0, len(PROMPT)).polls
     flag = world.open(context, 1, PROMPT)
     # Up from the first node on, which is seen where the first part ends.
@@ -95,8 +94,7 @@ def test_a_step_is_cut_as_often_as_its_length_demands(make_world: Callable[[str]
 
 def test_a_token_alone_is_not_cut(make_world: Callable[[str], World]) -> None:
     world = make_world("real attention")
-    context = world.context(cut_seconds=0.25)
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT, cut_seconds=0.25)
     ok(step_of_a_second(context, 0, len(PROMPT)))
     context.raise_at(1, world.open(context, 1, PROMPT[:1]))
     result = step_of_a_second(context, 1, 1)

@@ -6,17 +6,11 @@ import pytest
 
 from pyllmcancel.errors import ContextError
 from pyllmcancel.step import StepResult, StepStatus
-from tests.native.conftest import World, ok
+from tests.native.conftest import OTHER, PROMPT, World, ok
 
-PROMPT = [(7 * n + 3) % 250 for n in range(40)]
-OTHER = [(11 * n + 5) % 250 for n in range(30)]
+WORLDS = ["real attention", "fake attention"]
 THIRD = [(13 * n + 1) % 250 for n in range(20)]
 DIVIDED: dict[str, Any] = {"kv_unified": False, "n_ctx": 1024}
-
-
-@pytest.fixture(params=["real attention", "fake attention"])
-def world(request: pytest.FixtureRequest, make_world: Any) -> World:
-    return make_world(request.param)
 
 
 def divided(world: World, **options: Any) -> Any:

@@ -6,16 +6,16 @@ probabilities.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 from pyllmcancel.step import StepItem
 from tests.native.conftest import World, ok
 from tests.native.test_contract_drafts import tokens_of
 
+WORLDS = ["real attention"]
 PROMPT = [(7 * n + 3) % 250 for n in range(24)]
 TOP_K = 8  # tokens that can be sampled
 N_SAMPLES = 3000
@@ -23,16 +23,9 @@ CRITICAL = 40.5  # of chi-square with TOP_K - 1 degrees of freedom: larger value
 SAMPLING = {"temperature": 1.0, "top_k": TOP_K, "top_p": 1.0, "min_p": 0.0}
 
 
-@pytest.fixture(scope="module")
-def world(make_world: Callable[[str], World]) -> World:
-    return make_world("real attention")
-
-
 def probabilities(world: World, tokens: Sequence[int]) -> dict[int, float]:
     """The model's distribution after `tokens`, of the TOP_K likeliest."""
-    context = world.context()
-    world.open(context, 0, tokens)
-    ok(context.step([(0, len(tokens))]))
+    context = world.computed(tokens, len(tokens))
     logits = context.logits(0).astype(np.float64)
     likeliest = np.argsort(-logits)[:TOP_K]
     weights = np.exp(logits[likeliest] - logits[likeliest].max())

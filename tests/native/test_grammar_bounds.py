@@ -10,6 +10,7 @@ import pytest
 from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, ok
 
+WORLDS = ["real attention"]
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 MAX_TOKENS = 300
 
@@ -62,14 +63,8 @@ REFUSED = {
 }
 
 
-@pytest.fixture
-def world(make_world: object) -> World:
-    return make_world("real attention")
-
-
 def answer(world: World, **sampling: Any) -> tuple[list[int], LogitFault]:
-    context = world.context()
-    world.open(context, 0, PROMPT, **sampling)
+    context = world.opened(PROMPT, **sampling)
     (row,) = ok(context.step([(0, len(PROMPT))]))
     found: list[int] = []
     while row.fault is LogitFault.NONE and not world.model.is_eog(row.token) and len(found) < MAX_TOKENS:
@@ -99,8 +94,7 @@ def test_what_is_kept_of_a_long_answer_is_bounded(world: World) -> None:
     """A hundred rules call themselves for every character, and each call must be returned from."""
     rules = [f'r{n} ::= [a-z ] root "!"' for n in range(100)]
     grammar = "\n".join(["root ::= " + " | ".join(f"r{n}" for n in range(100)), *rules])
-    context = world.context(n_ctx=2_000)
-    world.open(context, 0, PROMPT, grammar=grammar)
+    context = world.opened(PROMPT, grammar=grammar, n_ctx=2_000)
     (row,) = ok(context.step([(0, len(PROMPT))]))
     found = 0
     while row.fault is LogitFault.NONE and found < 1_500:
@@ -122,8 +116,7 @@ def test_an_answer_that_ends_is_of_the_grammars_language(world: World, grammar: 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_list_that_goes_on_by_calling_itself_can_be_long(world: World, temperature: float) -> None:
     grammar = "root ::= [a-z ] root"
-    context = world.context(n_ctx=3_000)
-    world.open(context, 0, PROMPT, grammar=grammar, temperature=temperature)
+    context = world.opened(PROMPT, grammar=grammar, temperature=temperature, n_ctx=3_000)
     tokens = world.run(context, 0, 2_500)
     assert re.fullmatch(rb"[a-z ]{2500,}", b"".join(map(world.model.piece, tokens)))
 

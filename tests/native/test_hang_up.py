@@ -27,13 +27,6 @@ def pair() -> Iterator[Pair]:
         yield client, server
 
 
-def wait_for_the_end(server: socket.socket) -> None:
-    """The kernel takes its time."""
-    end = select.poll()
-    end.register(server, select.POLLRDHUP)
-    assert end.poll(LIMIT * 1e3)
-
-
 @pytest.mark.parametrize("unread", [b"", b"the next request"], ids=["nothing", "something"])
 @pytest.mark.parametrize("way", ["close", "half-close", "reset"])
 def test_an_end_shows_whatever_was_left_unread(pair: Pair, way: str, unread: bytes) -> None:
@@ -48,7 +41,9 @@ def test_an_end_shows_whatever_was_left_unread(pair: Pair, way: str, unread: byt
         case "reset":
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
-    wait_for_the_end(server)
+    end = select.poll()  # the kernel takes its time
+    end.register(server, select.POLLRDHUP)
+    assert end.poll(LIMIT * 1e3)
     assert has_hung_up(server.fileno())
     assert has_hung_up(server.fileno())
     if way != "reset":

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -10,21 +10,17 @@ from pyllmcancel._native import CancelFlag, Context, Model, Sampler
 from pyllmcancel.errors import ContextError, UsageError
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepItem, StepStatus
-from tests.native.conftest import SAME_TOKENS_IN_COMPANY, ok
+from tests.native.conftest import OTHER, PROMPT, SAME_TOKENS_IN_COMPANY, ok
 from tests.support.threads import N_THREADS
 from tests.support.tiny_heads import STATE, TOKEN, write_tiny_heads, write_tiny_window_heads
 
-PROMPT = [(7 * n + 3) % 250 for n in range(40)]
-OTHER = [(11 * n + 5) % 250 for n in range(30)]
 N_ANSWERED = 12
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     folder = tmp_path_factory.mktemp("heads")
-    paths: dict[str, Path] = {
-        reads: write_tiny_heads(folder / f"{reads}.gguf", reads=reads) for reads in (TOKEN, STATE)
-    }
+    paths = {reads: write_tiny_heads(folder / f"{reads}.gguf", reads=reads) for reads in (TOKEN, STATE)}
     paths["window"] = write_tiny_window_heads(folder / "window.gguf", reads=STATE)
     return {reads: Model.load(path, heads=True) for reads, path in paths.items()}
 
@@ -37,6 +33,14 @@ class Pair:
         self.model = Context(model, **sizes | SAME_TOKENS_IN_COMPANY | {"n_states": 128} | options)
         self.heads = Context(model, **sizes | SAME_TOKENS_IN_COMPANY, heads=True)
         self.flags = {seq: CancelFlag() for seq in range(3)}
+
+    @classmethod
+    def begun(cls, model: Model, n_answered: int = 1, **options: Any) -> Self:
+        """A pair whose model has computed PROMPT, and so many tokens of an answer."""
+        pair = cls(model, **options)
+        pair.open(0, PROMPT)
+        pair.answer(0, n_answered)
+        return pair
 
     def sampler(self) -> Sampler:
         return Sampler(self.model.model, SamplingParams(temperature=0.0))
@@ -63,10 +67,7 @@ class Pair:
             ok(self.heads.step([StepItem(seq, n_tokens)]))
             n_done += n_tokens
         self.heads.follow(seq, self.model, seq, first=first, n_tokens=1)
-        guessed = []
-        for _ in range(count):
-            (row,) = ok(self.heads.step([StepItem(seq, 1)]))
-            guessed.append(row.token)
+        guessed = [ok(self.heads.step([StepItem(seq, 1)]))[0].token for _ in range(count)]
         self.heads.close(seq, keep=True)
         return guessed
 
@@ -99,31 +100,20 @@ def test_each_token_goes_with_the_state_that_it_was_chosen_from(models: dict[str
 
 
 def test_the_heads_know_what_follows_a_token_alone(tmp_path: Path) -> None:
-    model = Model.load(write_tiny_heads(tmp_path / "chain.gguf", strength=0.0), heads=True)
-    pair = Pair(model)
-    pair.open(0, PROMPT)
-    pair.answer(0, 1)
+    pair = Pair.begun(Model.load(write_tiny_heads(tmp_path / "chain.gguf", strength=0.0), heads=True))
     guessed = pair.guess(0, 8)
     assert pair.answer(0, 8) == guessed
 
 
 @pytest.mark.parametrize("reads", [TOKEN, STATE, "window"])
 def test_a_guess_is_the_same_in_parts(models: dict[str, Model], reads: str) -> None:
-    rows = []
-    for chunk in (64, 7, 1):
-        pair = Pair(models[reads])
-        pair.open(0, PROMPT)
-        pair.answer(0, 5)
-        rows.append(row_after(pair, 0, chunk=chunk))
+    rows = [row_after(Pair.begun(models[reads], 5), 0, chunk=chunk) for chunk in (64, 7, 1)]
     assert rows[0] == pytest.approx(rows[1], abs=1e-4)
     assert rows[0] == pytest.approx(rows[2], abs=1e-4)
 
 
 def test_a_guess_after_a_draft_forgets_the_guessed_tokens(models: dict[str, Model]) -> None:
-    pair, apart = Pair(models[TOKEN]), Pair(models[TOKEN])
-    for one in (pair, apart):
-        one.open(0, PROMPT)
-        one.answer(0, 1)
+    pair, apart = Pair.begun(models[TOKEN]), Pair.begun(models[TOKEN])
     n_known = len(pair.model.tokens(0))
     pair.guess(0, 4)
     for one in (pair, apart):
@@ -154,9 +144,8 @@ def test_a_rejected_draft_leaves_no_state(models: dict[str, Model]) -> None:
 
 
 def test_an_accepted_draft_has_its_states(models: dict[str, Model]) -> None:
-    pair, apart = Pair(models[STATE]), Pair(models[STATE])
-    apart.open(0, PROMPT)
-    expected = apart.answer(0, 4)
+    pair, apart = Pair(models[STATE]), Pair.begun(models[STATE], 4)
+    expected = apart.model.tokens(0)[len(PROMPT) :]
     pair.open(0, PROMPT)
     (row,) = ok(pair.model.step([StepItem(0, len(PROMPT), expected[:3])]))
     assert [sampled.token for sampled in row.sampled] == expected
@@ -174,9 +163,7 @@ def test_the_oldest_states_go_first(models: dict[str, Model]) -> None:
 
 
 def test_shared_prefixes_share_their_states_and_dropped_cells_drop_them(models: dict[str, Model]) -> None:
-    pair = Pair(models[STATE])
-    pair.open(0, PROMPT)
-    pair.answer(0, 1)
+    pair = Pair.begun(models[STATE])
     assert pair.model.share_prefix(0, 1, 30, max_bytes=1 << 20)
     assert (pair.model.first_state(0), pair.model.first_state(1)) == (0, 0)
     pair.open(1, [*PROMPT[:30], *OTHER])
@@ -205,9 +192,7 @@ def test_neighbours_have_their_own_states(models: dict[str, Model]) -> None:
 
 
 def test_the_last_token_is_computed_apart(models: dict[str, Model]) -> None:
-    pair = Pair(models[STATE])
-    pair.open(0, PROMPT)
-    pair.answer(0, 1)
+    pair = Pair.begun(models[STATE])
     tokens = pair.model.tokens(0)
     pair.heads.open(0, tokens, pair.sampler(), pair.flags[0])
     with pytest.raises(UsageError, match="lacks hidden states"):
@@ -222,9 +207,7 @@ def test_the_last_token_is_computed_apart(models: dict[str, Model]) -> None:
 
 
 def n_polls(models: dict[str, Model], n_tokens: int) -> int:
-    pair = Pair(models[STATE])
-    pair.open(0, PROMPT)
-    pair.answer(0, 1)
+    pair = Pair.begun(models[STATE])
     pair.heads.open(0, pair.model.tokens(0), pair.sampler(), pair.flags[0])
     pair.heads.follow(0, pair.model, 0, first=0, n_tokens=n_tokens)
     return pair.heads.step([StepItem(0, n_tokens)]).polls
@@ -233,9 +216,7 @@ def n_polls(models: dict[str, Model], n_tokens: int) -> int:
 @pytest.mark.parametrize("in_guess", [False, True])
 def test_a_cancel_at_every_node_of_the_heads_leaves_the_truth(models: dict[str, Model], *, in_guess: bool) -> None:
     """The step is aborted at each node in turn; then both contexts go on as if nothing had been."""
-    pair = Pair(models[STATE])
-    pair.open(0, PROMPT)
-    pair.answer(0, 1)
+    pair = Pair.begun(models[STATE])
     tokens = pair.model.tokens(0)
     n_before = len(tokens) - 1
     expected = row_after(pair, 0)

@@ -12,14 +12,10 @@ from pyllmcancel.step import LogitFault
 from tests.native.chat_templates import ALL, TOOLS, apply
 from tests.native.conftest import World, mask_of, ok
 
+WORLDS = ["real attention"]
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 CALL = 'root ::= "<call>" [0-9]{3} "</call>"'
 WORD = (("word", "<call>"),)
-
-
-@pytest.fixture
-def world(make_world: object) -> World:
-    return make_world("real attention")
 
 
 class Dictated:
@@ -111,9 +107,7 @@ def test_the_first_group_begins_the_grammar(world: World, kind: str, trigger: st
 def test_what_is_no_trigger_wakes_nothing(world: World, kind: str, trigger: str, text: str) -> None:
     answer = Dictated(world, grammar='root ::= "nothing like it"', grammar_triggers=((kind, trigger),))
     # One token at once would be a text that ends where it must not: as many as it has characters.
-    assert answer.say_tokens(
-        token for character in text for token in answer.model.tokenize(character, add_special=False)
-    )
+    assert answer.say_tokens(token for one in text for token in answer.model.tokenize(one, add_special=False))
     assert answer.say("and so on")
 
 

@@ -23,14 +23,8 @@ from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_encoder
 from tests.support.tiny_models import write_tiny_llama
 
-
-def write_folder(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "a folder": (write_folder, ""),
+    "a folder": (lambda path: path.mkdir() or path, ""),
     "not a GGUF": (broken_models.write_not_gguf, "magic"),
     "a cut header": (broken_models.write_cut_header, "fail|read|header"),
     "cut tensors": (broken_models.write_cut_tensors, "bounds|corrupted|incomplete|data"),

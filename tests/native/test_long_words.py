@@ -15,9 +15,8 @@ N_LETTERS = 200_000  # some 30,000 were enough to end the process, in a thread o
 @pytest.mark.parametrize("kind", ["deepseek-coder", "falcon", "gpt-2"])
 def test_any_word_is_tokenized(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, letter: str) -> None:
     metadata_of = tiny_models.tokenizer_metadata
-    monkeypatch.setattr(
-        tiny_models, "tokenizer_metadata", lambda shape: metadata_of(shape) | {"tokenizer.ggml.pre": kind}
-    )
+    changed = {"tokenizer.ggml.pre": kind}
+    monkeypatch.setattr(tiny_models, "tokenizer_metadata", lambda shape: metadata_of(shape) | changed)
     model = Model.load(tiny_models.write_tiny_llama(tmp_path / "model.gguf"))
     found: list[int] = []
     text = letter * N_LETTERS

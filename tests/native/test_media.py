@@ -77,8 +77,7 @@ def audience_of(*flags: Any) -> Any:
 
 
 def encode(encoder: Any, prompt: MediaPrompt) -> None:
-    for run in prompt.runs:
-        assert encoder.encode(run.chunk, audience_of(_native.CancelFlag()))
+    assert all(encoder.encode(run.chunk, audience_of(_native.CancelFlag())) for run in prompt.runs)
 
 
 def opened(context: Any, seq: int, prompt: Sequence[int], media: Any = (), **options: Any) -> Any:
@@ -110,6 +109,13 @@ def decode(context: Any, seq: int, count: int) -> list[int]:
         (row,) = context.step([(seq, 1)]).rows
         got.append(row.token)
     return got
+
+
+def begun(context: Any, seq: int, prompt: MediaPrompt) -> Any:
+    """Open a sequence, and compute its prompt as far as its first picture; return its flag."""
+    flag = opened(context, seq, prompt, prompt.runs)
+    prefill(context, seq, prompt, until=prompt.runs[0].start)
+    return flag
 
 
 def answer(sight: Sight, prompt: MediaPrompt, count: int = 8, **options: Any) -> list[int]:
@@ -155,8 +161,7 @@ def test_rows_have_the_same_bits_again_and_after_a_cancel_at_every_node(sight: S
 
 
 def test_an_encoding_that_is_cancelled_before_it_begins_computes_nothing(sight: Sight) -> None:
-    encoder = sight.encoder(every_node=True)
-    prompt = sight.prompt(sight.library(encoder), 1)
+    encoder, prompt = sight.encoder(every_node=True), sight.prompt(sight.library(), 1)
     flag = _native.CancelFlag()
     flag.set()
     assert not encoder.encode(prompt.runs[0].chunk, audience_of(flag))
@@ -164,8 +169,7 @@ def test_an_encoding_that_is_cancelled_before_it_begins_computes_nothing(sight: 
 
 
 def test_one_of_two_that_leaves_does_not_end_an_encoding(sight: Sight) -> None:
-    encoder = sight.encoder(every_node=True)
-    prompt = sight.prompt(sight.library(encoder), 1)
+    encoder, prompt = sight.encoder(every_node=True), sight.prompt(sight.library(), 1)
     left = _native.CancelFlag()
     encoder.raise_at(3, left)
     assert encoder.encode(prompt.runs[0].chunk, audience_of(left, _native.CancelFlag()))
@@ -183,14 +187,12 @@ def test_a_cancel_at_every_node_of_a_picture_s_step_harms_nobody(sight: Sight) -
     beside = [row.token for row in alone.step([(0, len(text))]).rows] + decode(alone, 0, 6)
     assert beside[0] == first[0]
     run = prompt.runs[0]
-    opened(context, 0, prompt, prompt.runs)
-    prefill(context, 0, prompt, until=run.start)
+    begun(context, 0, prompt)
     n_nodes = context.step([(0, uniform(prompt, run.start, 128))]).polls
     assert n_nodes > 20
     context.close(0, keep=False)
     for node in range(1, n_nodes):
-        flag = opened(context, 0, prompt, prompt.runs)
-        prefill(context, 0, prompt, until=run.start)
+        flag = begun(context, 0, prompt)
         context.raise_at(node, flag)
         assert context.step([(0, uniform(prompt, run.start, 128))]).status is StepStatus.ABORTED
         assert context.n_committed(0) == run.start
@@ -205,8 +207,7 @@ def test_a_picture_in_parts_is_the_same_and_its_first_part_alone_is_no_prefix(si
     (prompt,) = sight.encoded(1)
     run = prompt.runs[0]
     context = sight.context()
-    flag = opened(context, 0, prompt, prompt.runs)
-    prefill(context, 0, prompt, until=run.start)
+    flag = begun(context, 0, prompt)
     if run.chunk.non_causal:
         with pytest.raises(UsageError, match="one step"):
             context.step([(0, 3)])
@@ -228,10 +229,8 @@ def test_a_prefix_with_a_picture_is_reused_shared_and_swapped(sight: Sight) -> N
     prefill(context, 0, prompt)
     assert context.common_prefixes(list(prompt))[0] == len(prompt) - 1
     assert context.common_prefixes(list(other))[0] == other.runs[0].start
-    assert context.common_prefixes(list(prompt[: prompt.runs[0].end]))[0] in (
-        prompt.runs[0].start,
-        prompt.runs[0].end - 1,
-    )
+    start, end = prompt.runs[0].start, prompt.runs[0].end
+    assert context.common_prefixes(list(prompt[:end]))[0] in (start, end - 1)
     if context.share_prefix(0, 1, len(prompt) - 1, max_bytes=1 << 30):
         opened(context, 1, prompt, prompt.runs)
         assert context.n_committed(1) == len(prompt) - 1
@@ -256,9 +255,8 @@ def test_two_pictures_and_any_size(sight: Sight) -> None:
         except MediaError:
             assert size not in (WIDE, TALL)
             continue
-        assert encoder.n_image_tokens(*size) == len(
-            library.prepare(library.marker, pictures(1, size=size), add_special=False)
-        )
+        alone = library.prepare(library.marker, pictures(1, size=size), add_special=False)
+        assert encoder.n_image_tokens(*size) == len(alone)
         encode(encoder, prompt)
         assert len(answer(sight, prompt, 3)) == 3
 
@@ -266,8 +264,7 @@ def test_two_pictures_and_any_size(sight: Sight) -> None:
 def test_a_picture_that_is_not_encoded_cannot_be_computed(sight: Sight) -> None:
     prompt = sight.prompt(sight.library(), 1)
     context = sight.context()
-    opened(context, 0, prompt, prompt.runs)
-    prefill(context, 0, prompt, until=prompt.runs[0].start)
+    begun(context, 0, prompt)
     with pytest.raises(UsageError, match="not encoded"):
         context.step([(0, prompt.runs[0].chunk.n_tokens)])
 

@@ -141,7 +141,6 @@ def test_a_model_larger_than_memory_is_refused(model_files: dict[str, Path], mon
 
 def test_a_fit_without_devices_leaves_everything_as_it_is(path: Path) -> None:
     found = _native.fitted(path, CPU_ONLY, [0], **SIZES)
-    assert found is not None
     assert (found.last_layers(), found.tensor_split, found.override_tensors) == (-1, (), ())
 
 

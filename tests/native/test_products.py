@@ -18,7 +18,7 @@ from tests.native.conftest import World, ok
 from tests.support import tiny_models
 from tests.support.device import load_model
 from tests.support.marks import mostly_long
-from tests.support.tiny_models import TinyOptions, TinyShape, load_vocabulary
+from tests.support.tiny_models import TinyShape, load_vocabulary
 
 # Activations of 8 bits are rounded by half a percent of their deviation, in each product of two layers. Weights that
 # are read wrongly give other numbers altogether: an error of one or more.
@@ -28,8 +28,7 @@ PROMPT = [(7 * n + 3) % 250 for n in range(21)]  # five tiles of four rows, and 
 
 def logits(path: Path, chunk: int) -> NDArray[np.float32]:
     world = World(_native, path.stem, path, load_model(path), options={})
-    context = world.context(n_ctx=64, n_batch=32, n_threads=2)
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT, n_ctx=64, n_batch=32, n_threads=2)
     for begin in range(0, len(PROMPT), chunk):
         ok(context.step([(0, min(chunk, len(PROMPT) - begin))]))
     return np.array(context.logits(0))
@@ -37,7 +36,7 @@ def logits(path: Path, chunk: int) -> NDArray[np.float32]:
 
 def write(path: Path, kind: GGMLQuantizationType, *, experts: bool) -> Path:
     """Write a llama of which no matrix's rows fill whole panels, or one of whose four experts a token has two."""
-    sizes: TinyOptions = {"n_embd": 256, "n_head": 8, "n_head_kv": 2, "n_ff": 512}
+    sizes = {"n_embd": 256, "n_head": 8, "n_head_kv": 2, "n_ff": 512}
     shape = TinyShape(**sizes, n_layer=1 if experts else 2, vocabulary=load_vocabulary(1021))
     weights, metadata = tiny_models.llama_weights(shape), tiny_models.attention_metadata(shape)
     if experts:
@@ -119,8 +118,7 @@ def test_a_step_that_a_cancel_has_left_somewhere_leaves_nothing_behind(tmp_path:
     prompt = [(7 * n + 3) % 1000 for n in range(1500)]
     path = write(tmp_path / "quantized.gguf", GGMLQuantizationType.Q4_1, experts=False)
     world = World(_native, path.stem, path, load_model(path), options={})
-    context = world.context(n_ctx=2048, n_batch=2048, n_threads=2)
-    world.open(context, 0, prompt)
+    context = world.opened(prompt, n_ctx=2048, n_batch=2048, n_threads=2)
     began = time.monotonic()
     ok(context.step([(0, len(prompt))]))
     seconds = time.monotonic() - began

@@ -21,6 +21,7 @@ from tests.support.tiny_models import (
     write_tiny_llama,
 )
 
+WORLDS = ["real attention"]
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 
 
@@ -32,19 +33,13 @@ def world_with_output(path: Path, value: float) -> World:
     return World(_native, "attention", path, load_model(path))
 
 
-@pytest.fixture
-def world(make_world: object) -> World:
-    return make_world("real attention")
-
-
 @pytest.mark.parametrize(
     ("value", "fault"),
     [(float("nan"), LogitFault.NOT_FINITE), (float("inf"), LogitFault.NOT_FINITE), (0.0, LogitFault.ALL_EQUAL)],
 )
 def test_logits_that_mean_nothing_are_a_fault_with_no_token(tmp_path: Path, value: float, fault: LogitFault) -> None:
     world = world_with_output(tmp_path / "faulty.gguf", value)
-    context = world.context()
-    world.open(context, 0, PROMPT)
+    context = world.opened(PROMPT)
     (row,) = ok(context.step([(0, len(PROMPT))]))
     assert (row.token, row.fault) == (-1, fault)
     assert context.tokens(0) == PROMPT
@@ -72,13 +67,11 @@ def test_a_grammar_that_is_done_ends_an_answer_that_would_go_on(world: World, te
 
 def test_a_grammar_chooses_among_what_a_mask_allows(world: World) -> None:
     """Also where more than enough of other tokens are likelier."""
-    context = world.context()
-    sampler = world.sampler(grammar="root ::= [a-z]+", temperature=0.0, top_k=1)
+    context, sampler = world.sampled(PROMPT, grammar="root ::= [a-z]+", temperature=0.0, top_k=1)
     n_vocab = world.model.n_vocab
     (rare,) = (token for token in range(n_vocab) if world.model.piece(token) == b"q")
     other = (token for token in range(n_vocab) if not world.model.piece(token).isalpha())
     sampler.restrict(mask_of(n_vocab, rare, *other))
-    context.open(0, PROMPT, sampler, _native.CancelFlag())
     (row,) = ok(context.step([(0, len(PROMPT))]))
     assert row.token == rare
 
@@ -97,10 +90,8 @@ def test_a_temperature_that_divides_no_logit_takes_the_likeliest_token(world: Wo
 
 def test_a_repeat_penalty_sees_the_prompt(world: World) -> None:
     (likeliest,) = world.alone(PROMPT, 1)
-    context = world.context()
-    sampler = world.sampler(presence_penalty=100.0)
+    context, sampler = world.sampled(PROMPT, presence_penalty=100.0)
     sampler.accept_prompt([*PROMPT, likeliest])
-    context.open(0, PROMPT, sampler, _native.CancelFlag())
     assert world.run(context, 0, 1) != [likeliest]
 
 
@@ -138,8 +129,7 @@ def test_an_end_that_a_sampler_makes_up_is_no_token_where_a_mask_bars_it(world: 
 
 def test_logits_that_mean_nothing_describe_no_prompt(tmp_path: Path) -> None:
     world = world_with_output(tmp_path / "faulty.gguf", float("nan"))
-    context = world.context(n_ctx=64)
-    world.open(context, 0, PROMPT, n_logprobs=1, n_described=len(PROMPT))
+    context = world.opened(PROMPT, n_logprobs=1, n_described=len(PROMPT), n_ctx=64)
     (row,) = ok(context.step([(0, 4)]))
     assert (row.token, row.fault) == (-1, LogitFault.NOT_FINITE)
 

@@ -8,13 +8,9 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from tests.native.conftest import World
 
+WORLDS = ["real attention"]
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 FREE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 7}
-
-
-@pytest.fixture
-def world(make_world: object) -> World:
-    return make_world("real attention")
 
 
 def drawn(world: World, count: int = 24, **sampling: object) -> list[int]:
@@ -67,10 +63,8 @@ def test_dry_keeps_a_sequence_from_going_on_as_it_did(world: World) -> None:
     bias = ((40, 30.0),)  # the model now wants 40, which would repeat the cycle
 
     def answer(**sampling: object) -> int:
-        context = world.context()
-        sampler = world.sampler(logit_bias=bias, **sampling)
+        context, sampler = world.sampled(prompt, logit_bias=bias, **sampling)
         sampler.accept_prompt(prompt)
-        context.open(0, prompt, sampler, world.native.CancelFlag())
         return world.run(context, 0, 1)[0]
 
     assert answer() == 40
@@ -99,7 +93,6 @@ def test_an_unknown_sampler_is_refused() -> None:
 def test_logprobs_can_be_those_that_were_left(world: World) -> None:
     row = world.first_row(PROMPT, **FREE | {"top_k": 3}, n_logprobs=10, logprobs_after_sampling=True)
     top = row.sampled[0].top_logprobs
-    assert top is not None
     assert len(top) == 3
     assert math.fsum(math.exp(entry) for entry in top["logprob"]) == pytest.approx(1.0, abs=1e-5)
     assert row.token in top["token"]
@@ -108,5 +101,4 @@ def test_logprobs_can_be_those_that_were_left(world: World) -> None:
 def test_what_is_left_of_a_greedy_choice_is_certain(world: World) -> None:
     row = world.first_row(PROMPT, n_logprobs=5, logprobs_after_sampling=True)
     top = row.sampled[0].top_logprobs
-    assert top is not None
     assert (top["token"].tolist(), top["logprob"].tolist()) == ([row.token], [0.0])

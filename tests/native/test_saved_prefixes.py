@@ -17,8 +17,7 @@ OPTIONS = {"checkpoint_interval": 16, "n_ctx": 512, "flash_attention": 1}
 
 
 def computed(world: World, tokens: list[int], **options: Any) -> Any:
-    context = world.context(**OPTIONS | options)
-    world.open(context, 0, [*tokens, 1])
+    context = world.opened([*tokens, 1], **OPTIONS | options)
     for begin in range(0, len(tokens), 24):
         context.step([(0, min(24, len(tokens) - begin))])
     context.close(0, keep=True)
@@ -33,9 +32,7 @@ def saved(context: Any, path: Path, seq: int = 0) -> Path:
 
 def read(path: Path) -> Any:
     with open(path, "rb") as file:
-        prefix = read_states(file, read_head(file), _native.SwappedPrefix.blank)
-    assert prefix is not None
-    return prefix
+        return read_states(file, read_head(file), _native.SwappedPrefix.blank)
 
 
 def answer(world: World, context: Any, seq: int, prompt: list[int]) -> tuple[int, list[int]]:

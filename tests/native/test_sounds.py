@@ -13,6 +13,7 @@ from pyllmcancel.media.library import MediaLibrary
 from pyllmcancel.media.sounds import silence
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.pausing import no_pause
+from tests.native.test_media import audience_of
 from tests.support.media_files import mp3, noise_wav
 from tests.support.threads import N_THREADS
 from tests.support.toy_projectors import ROWS, write_pair
@@ -44,9 +45,7 @@ def chunks_of(encoder: Any, data: bytes) -> list[Any]:
 
 
 def encode(encoder: Any, chunk: Any) -> Any:
-    audience = _native.Audience()
-    audience.join(_native.CancelFlag())
-    assert encoder.encode(chunk, audience)
+    assert encoder.encode(chunk, audience_of(_native.CancelFlag()))
     return chunk.rows().copy()
 
 
@@ -61,9 +60,8 @@ def test_a_sound_has_rows_for_all_of_its_seconds(hearing: Hearing) -> None:
 def test_the_header_of_a_sound_tells_nearly_all_of_its_tokens(hearing: Hearing) -> None:
     encoder = hearing.encoder()
     model = _native.Model.load(hearing.text)
-    library = MediaLibrary(
-        encoder, model, new_flag=_native.CancelFlag, image_size=_native.image_size, cache_bytes=0, n_batch=512
-    )
+    of_core = {"new_flag": _native.CancelFlag, "image_size": _native.image_size}
+    library = MediaLibrary(encoder, model, **of_core, cache_bytes=0, n_batch=512)
     for data, seconds in ((silence(30), 30), (noise_wav(299.9, seed=1, held=400), 299.9), (mp3(2_600), 93.6)):
         sound = Media.of(MediaKind.AUDIO, data)
         n_tokens = len(library.prepare(library.marker, [sound], add_special=False))
@@ -90,10 +88,9 @@ def test_rows_of_a_sound_have_the_same_bits_after_a_cancel_at_every_node(hearing
     assert n_nodes > 50
     for node in range(1, n_nodes + 1, 3):
         (chunk,) = chunks_of(encoder, SECOND)
-        flag, audience = _native.CancelFlag(), _native.Audience()
-        audience.join(flag)
+        flag = _native.CancelFlag()
         encoder.raise_at(node, flag)
-        assert not encoder.encode(chunk, audience)
+        assert not encoder.encode(chunk, audience_of(flag))
         assert (chunk.encoded, chunk.rows(), encoder.polls) == (False, None, node)
     np.testing.assert_array_equal(encode(encoder, chunks_of(encoder, SECOND)[0]), known)
 

@@ -122,9 +122,7 @@ def test_idle_times_are_those_of_the_cores_that_may_be_used(cpus: list[int], tic
     assert idle_ticks(STAT, cpus) == ticks
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"cpu", b"cpu0 1 2 3 4 5\n", b"intr 1 2 3\n", STAT[:60], b"cpu0 a b c d e\n" * 3]
-)
+@pytest.mark.parametrize("text", [b"", b"cpu", b"cpu0 1 2 3 4 5\n", b"intr 1 2\n", STAT[:60], b"cpu0 a b c d\n" * 3])
 def test_a_system_that_does_not_tell_of_all_cores_tells_nothing(text: bytes) -> None:
     assert idle_ticks(text, [0, 1]) is None
 
@@ -143,15 +141,13 @@ def test_threads_that_run_now_are_told_beside_the_load(text: bytes, count: int) 
 def test_answers_are_the_same_however_many_threads_each_step_has(real_world: World) -> None:
     prompt = [(13 * n + 7) % 900 for n in range(60)]
     most = default_threads()
-    context = real_world.context(n_threads=most, adapt_threads=True)
-    real_world.open(context, 0, prompt)
+    context = real_world.opened(prompt, n_threads=most, adapt_threads=True)
     assert real_world.run(context, 0, 20) == real_world.alone(prompt, 20)
     assert 1 <= context.n_threads <= most
 
 
 def test_without_adapting_the_number_of_threads_is_fixed(real_world: World) -> None:
-    context = real_world.context(n_threads=2)
-    real_world.open(context, 0, [1, 2, 3])
+    context = real_world.opened([1, 2, 3], n_threads=2)
     assert context.step([(0, 3)]).n_threads == context.n_threads == 2
 
 

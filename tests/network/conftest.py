@@ -1,7 +1,5 @@
 """A network that tests share; without root and iproute2 they are skipped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -15,9 +15,7 @@ MODULE = Path(_native.__file__)
 BACKENDS = MODULE.with_name("backends")  # of a build with PYLLMCANCEL_MODULES
 
 # What every Linux has; whatever else the module needed, a wheel would have to carry.
-SYSTEM_LIBRARIES = re.compile(
-    r"(libc|libm|libdl|libpthread|librt|libc\.musl-\w+|ld-linux[-\w]*|ld-musl-\w+)\.so(\.\d+)*"
-)
+SYSTEM_LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|libc\.musl-\w+|ld-(linux|musl)[-\w]*)\.so(\.\d+)*")
 # Between modules exceptions are thrown: they share the C++ library.
 SHARED_LIBRARIES = re.compile(r"libpyllmcancel-ggml(-base)?\.so|libstdc\+\+\.so\.6|libgcc_s\.so\.1")
 

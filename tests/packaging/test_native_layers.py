@@ -30,9 +30,8 @@ def includes(files: Sources) -> list[tuple[str, str]]:
 
 def upward(files: Sources) -> list[str]:
     depth = {folder: number for number, folder in enumerate(layers())}
-    return [
-        f"{path} -> {name}" for path, name in includes(files) if depth[name.split("/")[0]] < depth[path.split("/")[0]]
-    ]
+    pairs = [(path, name, path.split("/")[0], name.split("/")[0]) for path, name in includes(files)]
+    return [f"{path} -> {name}" for path, name, own, its in pairs if depth[its] < depth[own]]
 
 
 def test_every_folder_is_in_the_table_once() -> None:

@@ -1,14 +1,13 @@
 """A server with one slot, and proxies before it. Each proxy's tests are skipped where it is not installed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.http_process import RawClient, ServerProcess
+from tests.support.http_process import RawClient, ServerProcess, assert_ends_soon
 from tests.support.proxies import HAProxy, Nginx, Proxy
 from tests.support.tiny_models import write_tiny_llama
 
@@ -16,11 +15,12 @@ CONTEXT = 32_768
 PING_INTERVAL = 0.1
 # The recipe without its lines: nginx's own settings, with which the server's name is that of the upstream.
 NGINX_OWN = dict.fromkeys(
-    ("proxy_http_version", "proxy_set_header", "proxy_ignore_client_abort", "proxy_read_timeout", "proxy_buffering")
+    f"proxy_{name}" for name in ("http_version", "set_header", "ignore_client_abort", "read_timeout", "buffering")
 )
 UPSTREAM = "pyllmcancel"
 
 MakeProxy = Callable[..., Proxy]
+Occupied = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def server(long_model: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def occupied(server: ServerProcess) -> Callable[[], AbstractContextManager[None]]:
+def occupied(server: ServerProcess) -> Occupied:
     """While the block runs another client has the slot."""
 
     @contextmanager
@@ -56,13 +56,20 @@ def occupied(server: ServerProcess) -> Callable[[], AbstractContextManager[None]
 
 
 @pytest.fixture(scope="session", params=[Nginx, HAProxy], ids=["nginx", "haproxy"])
-def proxy(
-    request: pytest.FixtureRequest, server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Proxy]:
+def proxy(request: Any, server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """Each proxy, set up as in ``deploy/``."""
     kind = installed(request.param)
     with kind(server.port, tmp_path_factory.mktemp(kind.program)) as running:
         yield running
+
+
+def check_leaving(port: int, server: ServerProcess, phase: str, way: str = "close", **fields: Any) -> None:
+    """A client of this port leaves its request in a phase, and the request ends."""
+    reached = {"decode": {"completion_tokens": lambda n: n > 2}}.get(phase, {"phase": phase})
+    with RawClient(port) as client:
+        request_id = client.post(**fields)
+        server.wait_for(request_id, **reached)
+        assert_ends_soon(server, request_id, client.leave(way), phase)
 
 
 @pytest.fixture

@@ -1,20 +1,9 @@
 """A client's leaving comes through a proxy that is set up as in ``deploy/``: in every phase, streaming and not."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
 
-from tests.support.http_process import (
-    CHAT,
-    COMPLETIONS,
-    WAYS_TO_LEAVE,
-    RawClient,
-    ServerProcess,
-    assert_ends_soon,
-    events,
-    long_prompt,
-)
+from tests.proxies.conftest import Occupied, check_leaving
+from tests.support.http_process import CHAT, COMPLETIONS, WAYS_TO_LEAVE, RawClient, ServerProcess, events, long_prompt
 from tests.support.marks import mostly_long
 from tests.support.proxies import Proxy
 
@@ -25,13 +14,9 @@ forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"]
 @pytest.mark.long
 @ways
 @forms
-def test_in_the_queue(
-    proxy: Proxy, server: ServerProcess, occupied: Callable[[], AbstractContextManager[None]], stream: bool, way: str
-) -> None:
-    with occupied(), RawClient(proxy.port) as client:
-        request_id = client.post(stream=stream)
-        server.wait_for(request_id, status="waiting")
-        assert_ends_soon(server, request_id, client.leave(way), "waiting")
+def test_in_the_queue(proxy: Proxy, server: ServerProcess, occupied: Occupied, stream: bool, way: str) -> None:
+    with occupied():
+        check_leaving(proxy.port, server, "waiting", way, stream=stream)
 
 
 @pytest.mark.long
@@ -40,19 +25,13 @@ def test_in_the_queue(
 def test_in_prefill(proxy: Proxy, server: ServerProcess, stream: bool, way: str) -> None:
     # Of a length that no other test's has, so that it shares no beginning with what is cached.
     prompt = long_prompt(30_000 + 7 * WAYS_TO_LEAVE.index(way) + 3 * stream + len(proxy.program))
-    with RawClient(proxy.port) as client:
-        request_id = client.post(stream=stream, prompt=prompt)
-        server.wait_for(request_id, phase="prefill")
-        assert_ends_soon(server, request_id, client.leave(way), "prefill")
+    check_leaving(proxy.port, server, "prefill", way, stream=stream, prompt=prompt)
 
 
 @pytest.mark.parametrize("way", mostly_long(WAYS_TO_LEAVE, "close"))
 @pytest.mark.parametrize("stream", mostly_long([False, True], True), ids=["whole", "stream"])
 def test_in_decode(proxy: Proxy, server: ServerProcess, stream: bool, way: str) -> None:
-    with RawClient(proxy.port) as client:
-        request_id = client.post(stream=stream)
-        server.wait_for(request_id, completion_tokens=lambda n: n > 2)
-        assert_ends_soon(server, request_id, client.leave(way), "decode")
+    check_leaving(proxy.port, server, "decode", way, stream=stream)
 
 
 @pytest.mark.long
@@ -68,9 +47,7 @@ def test_answers_come_whole(proxy: Proxy, server: ServerProcess, path: str) -> N
 
 
 @pytest.mark.long
-def test_a_stream_is_not_held_back_not_even_the_pings_of_one_that_waits(
-    proxy: Proxy, occupied: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_a_stream_is_not_held_back_not_even_the_pings_of_one_that_waits(proxy: Proxy, occupied: Occupied) -> None:
     with occupied(), RawClient(proxy.port) as client:
         client.post(stream=True)
         # A buffer of 4 KiB would need 450 of them.

@@ -4,20 +4,18 @@ Not installed by ``.ci/run``: its hundred packages want an environment of their 
 """
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.proxies.conftest import installed
+from tests.proxies.conftest import Occupied, installed
 from tests.support.http_process import CHAT, COMPLETIONS, RawClient, ServerProcess, fresh_id
 from tests.support.proxies import HAProxy, LiteLLM
 
 pytestmark = pytest.mark.long
 
 paths = pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-Occupied = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +57,15 @@ def post(client: RawClient, path: str, **fields: Any) -> str:
     return call_id
 
 
+def left(proxy: LiteLLM, server: ServerProcess, path: str, status: str = "cancelled", **fields: Any) -> dict[str, Any]:
+    """Leave a request in its answer; how it ends."""
+    with RawClient(proxy.port) as client:
+        request_id = post(client, path, **fields)
+        server.wait_for(request_id, completion_tokens=lambda n: n > 2)
+        client.leave("close")
+    return server.wait_for(request_id, status=status)
+
+
 def test_an_answer_comes_whole(litellm: LiteLLM, server: ServerProcess) -> None:
     with RawClient(litellm.port) as client:
         request_id = post(client, CHAT, max_tokens=5)
@@ -69,7 +76,7 @@ def test_an_answer_comes_whole(litellm: LiteLLM, server: ServerProcess) -> None:
 @paths
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_may_leave_the_queue(
-    litellm: LiteLLM, server: ServerProcess, occupied: Occupied, path: str, *, stream: bool
+    litellm: LiteLLM, server: ServerProcess, occupied: Occupied, path: str, stream: bool
 ) -> None:
     with occupied(), RawClient(litellm.port) as client:
         request_id = post(client, path, stream=stream)
@@ -80,30 +87,19 @@ def test_a_client_may_leave_the_queue(
 
 @paths
 def test_a_client_may_leave_its_whole_answer(litellm: LiteLLM, server: ServerProcess, path: str) -> None:
-    with RawClient(litellm.port) as client:
-        request_id = post(client, path)
-        server.wait_for(request_id, completion_tokens=lambda n: n > 2)
-        client.leave("close")
-        assert server.wait_for(request_id, status="cancelled")["phase"] == "decode"
+    assert left(litellm, server, path)["phase"] == "decode"
 
 
 @paths
 def test_by_default_the_leaving_of_a_client_that_does_not_stream_never_arrives(
     inattentive: LiteLLM, server: ServerProcess, path: str
 ) -> None:
-    with RawClient(inattentive.port) as client:
-        request_id = post(client, path, max_tokens=1_500, ignore_eos=True)
-        server.wait_for(request_id, completion_tokens=lambda n: n > 2)
-        client.leave("close")
-    assert server.wait_for(request_id, status="finished")["completion_tokens"] == 1_500
+    seen = left(inattentive, server, path, "finished", max_tokens=1_500, ignore_eos=True)
+    assert seen["completion_tokens"] == 1_500
 
 
 @paths
 def test_the_callback_cancels_by_id_where_a_proxy_keeps_the_connection_open(
     behind_another: LiteLLM, server: ServerProcess, path: str
 ) -> None:
-    with RawClient(behind_another.port) as client:
-        request_id = post(client, path)
-        server.wait_for(request_id, completion_tokens=lambda n: n > 2)
-        client.leave("close")
-        assert server.wait_for(request_id, status="cancelled")["cancel_reason"] == "explicit"
+    assert left(behind_another, server, path)["cancel_reason"] == "explicit"

@@ -2,44 +2,33 @@
 says.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
 
-from tests.proxies.conftest import NGINX_OWN, PING_INTERVAL, MakeProxy
-from tests.support.http_process import RawClient, ServerProcess, assert_ends_soon
+from tests.proxies.conftest import NGINX_OWN, PING_INTERVAL, MakeProxy, Occupied, check_leaving
+from tests.support.http_process import RawClient, ServerProcess
 from tests.support.proxies import HAProxy, Nginx, Proxy
 
 pytestmark = pytest.mark.long
 
 forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 DEAF = [(Nginx, {"proxy_ignore_client_abort": "on"}), (HAProxy, {"option abortonclose": None})]
-SHORT = 0.4
-IMPATIENT = [
-    (Nginx, {"proxy_read_timeout": f"{SHORT * 1e3:.0f}ms"}),
-    (HAProxy, {"timeout server": f"{SHORT * 1e3:.0f}ms"}),
-]
+SHORT = 0.4  # seconds
+IMPATIENT = [(Nginx, {"proxy_read_timeout": "400ms"}), (HAProxy, {"timeout server": "400ms"})]
+
+impatient = pytest.mark.parametrize(("kind", "settings"), IMPATIENT, ids=["nginx", "haproxy"])
 
 
 @forms
 def test_nginx_with_its_own_settings_passes_on_that_a_client_left(
-    run: MakeProxy, server: ServerProcess, occupied: Callable[[], AbstractContextManager[None]], stream: bool
+    run: MakeProxy, server: ServerProcess, occupied: Occupied, stream: bool
 ) -> None:
     proxy = run(Nginx, NGINX_OWN)
-    with occupied(), RawClient(proxy.port) as client:
-        request_id = client.post(stream=stream)
-        server.wait_for(request_id, status="waiting")
-        assert_ends_soon(server, request_id, client.leave("close"), "waiting")
-    with RawClient(proxy.port) as client:
-        request_id = client.post(stream=stream)
-        server.wait_for(request_id, completion_tokens=lambda n: n > 2)
-        assert_ends_soon(server, request_id, client.leave("close"), "decode")
+    with occupied():
+        check_leaving(proxy.port, server, "waiting", stream=stream)
+    check_leaving(proxy.port, server, "decode", stream=stream)
 
 
-def test_nginx_with_its_own_settings_does_not_hold_back_a_stream(
-    run: MakeProxy, occupied: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_nginx_with_its_own_settings_does_not_hold_back_a_stream(run: MakeProxy, occupied: Occupied) -> None:
     """It buffers, unless an answer says X-Accel-Buffering: no."""
     proxy = run(Nginx, NGINX_OWN)
     with occupied(), RawClient(proxy.port) as client:
@@ -65,7 +54,7 @@ def test_a_proxy_that_ignores_its_clients_has_the_answer_computed_to_the_end(
     assert server.wait_for(request_id, status="finished")["completion_tokens"] == 1_500
 
 
-@pytest.mark.parametrize(("kind", "settings"), IMPATIENT, ids=["nginx", "haproxy"])
+@impatient
 def test_a_short_time_out_ends_an_answer_that_comes_whole_and_the_server_computes_no_further(
     run: MakeProxy, server: ServerProcess, kind: type[Proxy], settings: dict[str, str | None]
 ) -> None:
@@ -75,13 +64,9 @@ def test_a_short_time_out_ends_an_answer_that_comes_whole_and_the_server_compute
     assert server.wait_for(request_id, status="cancelled")["cancel_reason"] == "disconnect"
 
 
-@pytest.mark.parametrize(("kind", "settings"), IMPATIENT, ids=["nginx", "haproxy"])
+@impatient
 def test_pings_keep_a_stream_alive_that_waits_longer_than_the_time_out(
-    run: MakeProxy,
-    server: ServerProcess,
-    occupied: Callable[[], AbstractContextManager[None]],
-    kind: type[Proxy],
-    settings: dict[str, str | None],
+    run: MakeProxy, server: ServerProcess, occupied: Occupied, kind: type[Proxy], settings: dict[str, str | None]
 ) -> None:
     with occupied(), RawClient(run(kind, settings).port) as client:
         request_id = client.post(stream=True)

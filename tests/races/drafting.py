@@ -88,7 +88,6 @@ def making(make: Callable[..., Drafting]) -> Iterator[Callable[..., Drafting]]:
 def check_cancel_in_a_draft(drafting: Drafting, expected: list[list[int]], poll: int, n_later: int) -> None:
     """Cancel the first of three requests at a poll of a draft's step; all other tokens are those that are expected."""
     context, drafts_begin = drafting.draft_context, threading.Event()
-    assert context is not None
 
     def trap(record: StepRecord) -> None:
         drafted = any(part.n_drafted for part in record.sequences)

@@ -6,7 +6,7 @@ A neighbour decodes in the same engine all the while. In the first two phases it
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Request
@@ -21,20 +21,22 @@ KEY = "the key"
 
 @dataclass(slots=True)
 class Case:
-    """A request in the phase to be tested.
-
-    Attributes
-    ----------
-    release
-        Lets the engine go on from where the phase has stopped it.
-    in_time
-        Whether a cancel can still win here.
-    """
+    """A request in the phase to be tested."""
 
     request: Request
     tracked: Tracked
-    release: Callable[[], Any]
-    in_time: bool = True
+    release: Callable[[], Any]  # lets the engine go on from where the phase has stopped it
+    in_time: bool = True  # a cancel can still win here
+
+    @classmethod
+    def of(cls, tracked: Tracked) -> Self:
+        return cls(tracked.request, tracked, lambda: None)
+
+
+def late(driver: Driver, tracked: Tracked) -> Case:
+    """So late in the held step that the abort policy spares it for the neighbour."""
+    driver.gate.move_on(0.99)
+    return Case(tracked.request, tracked, driver.gate.let_through)
 
 
 def target(driver: Driver, prompt: str, *, settle: bool = True, **options: Any) -> Tracked:
@@ -80,7 +82,7 @@ def waiting(driver: Driver, n: int) -> Case:
     """In the queue, behind the neighbour."""
     tracked = target(driver, SHORT, n=n)
     assert tracked.request.status is RequestStatus.WAITING
-    return Case(tracked.request, tracked, lambda: None)
+    return Case.of(tracked)
 
 
 def admitted_but_not_begun(driver: Driver, n: int) -> Case:
@@ -102,15 +104,12 @@ def prefilling(driver: Driver, n: int) -> Tracked:
 
 def early_in_prefill(driver: Driver, n: int) -> Case:
     """Inside a step, so early that the abort policy stops it for all."""
-    tracked = prefilling(driver, n)
-    return Case(tracked.request, tracked, lambda: None)
+    return Case.of(prefilling(driver, n))
 
 
 def late_in_prefill(driver: Driver, n: int) -> Case:
     """Inside a step, so late that the abort policy spares it for the neighbour."""
-    tracked = prefilling(driver, n)
-    driver.gate.move_on(0.99)
-    return Case(tracked.request, tracked, driver.gate.let_through)
+    return late(driver, prefilling(driver, n))
 
 
 def between_chunks(driver: Driver, n: int) -> Case:
@@ -126,14 +125,11 @@ def decoding(driver: Driver, n: int, max_tokens: int = 20) -> Tracked:
 
 
 def early_in_decode(driver: Driver, n: int) -> Case:
-    tracked = decoding(driver, n)
-    return Case(tracked.request, tracked, lambda: None)
+    return Case.of(decoding(driver, n))
 
 
 def late_in_decode(driver: Driver, n: int) -> Case:
-    tracked = decoding(driver, n)
-    driver.gate.move_on(0.99)
-    return Case(tracked.request, tracked, driver.gate.let_through)
+    return late(driver, decoding(driver, n))
 
 
 def between_steps(driver: Driver, n: int) -> Case:
@@ -164,9 +160,7 @@ def finishing(driver: Driver, n: int) -> Tracked:
 
 def in_the_step_that_finishes(driver: Driver, n: int) -> Case:
     """Inside the step whose token is the last; the policy spares it for the neighbour."""
-    tracked = finishing(driver, n)
-    driver.gate.move_on(0.99)
-    return Case(tracked.request, tracked, driver.gate.let_through)
+    return late(driver, finishing(driver, n))
 
 
 def after_the_last_token(driver: Driver, n: int) -> Case:
@@ -184,7 +178,7 @@ def after_the_end(driver: Driver, n: int) -> Case:
     tracked = finishing(driver, n)
     driver.step()
     assert tracked.ended
-    return Case(tracked.request, tracked, lambda: None, in_time=False)
+    return replace(Case.of(tracked), in_time=False)
 
 
 Phase = Callable[[Driver, int], Case]

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 
 import pytest
 
@@ -13,6 +14,20 @@ from tests.support.driver import Driver, in_thread
 from tests.support.fake_native import CancelFlag
 from tests.support.step_gate import TEST_LIMIT
 
+Source = Callable[[Driver, Case], AbstractContextManager[None]]
+
+
+def at_once(act: Callable[[Driver, Case], None]) -> Source:
+    """Make a source of a function that does all of its work before the block."""
+
+    @contextmanager
+    @wraps(act)
+    def source(driver: Driver, case: Case) -> Iterator[None]:
+        act(driver, case)
+        yield
+
+    return source
+
 
 def wait_for_watcher(driver: Driver) -> None:
     """Return when the watcher has worked off what it was given before: a request without a client is cancelled last."""
@@ -22,22 +37,20 @@ def wait_for_watcher(driver: Driver) -> None:
     assert flag.wait(TEST_LIMIT)
 
 
-@contextmanager
-def disconnect(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def disconnect(driver: Driver, case: Case) -> None:
     """The reader is gone: it has dropped its stream."""
     tracked = case.tracked
     expected = contextlib.nullcontext() if tracked.ended else pytest.warns(ResourceWarning, match="dropped before")
     with expected:
         tracked.stream = None
     wait_for_watcher(driver)
-    yield
 
 
-@contextmanager
-def stalled(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def stalled(driver: Driver, case: Case) -> None:
     """The reader takes nothing."""
     driver.engine.cancel(case.request, CancelReason.STALLED)
-    yield
 
 
 @contextmanager
@@ -49,53 +62,45 @@ def superseded(driver: Driver, case: Case) -> Iterator[None]:
     assert newer.request.supersede == case.request.supersede is not None
 
 
-@contextmanager
-def explicit(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def explicit(driver: Driver, case: Case) -> None:
     """A cancel by id."""
     driver.engine.cancel(case.request)
-    yield
 
 
-@contextmanager
-def explicit_from_another_thread(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def explicit_from_another_thread(driver: Driver, case: Case) -> None:
     with in_thread(lambda: driver.engine.cancel(case.request)):
         pass
-    yield
 
 
-@contextmanager
-def explicit_twice(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def explicit_twice(driver: Driver, case: Case) -> None:
     """The first reason wins."""
     assert driver.engine.cancel(case.request) == case.in_time
     assert not driver.engine.cancel(case.request, CancelReason.DISCONNECT)
-    yield
 
 
-@contextmanager
-def explicit_by_session(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def explicit_by_session(driver: Driver, case: Case) -> None:
     """The session is cancelled."""
-    assert case.request.session is not None
     driver.engine.cancel_session(case.request.session)
-    yield
 
 
-@contextmanager
-def explicit_by_family(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def explicit_by_family(driver: Driver, case: Case) -> None:
     """The grandparent of the session is cancelled, which has no request of its own."""
-    assert case.request.session is not None
     driver.engine.registry._families.declare("", "parent", "grandparent")
     assert driver.engine.cancel_session("grandparent") == []
     driver.engine.registry._families.declare("", case.request.session, "parent")
     driver.engine.cancel_session("grandparent")
-    yield
 
 
-@contextmanager
-def deadline(driver: Driver, case: Case) -> Iterator[None]:
+@at_once
+def deadline(driver: Driver, case: Case) -> None:
     """The request's time is up."""
     driver.expire(case.request)
     wait_for_watcher(driver)
-    yield
 
 
 @contextmanager
@@ -108,17 +113,12 @@ def shutdown(driver: Driver, case: Case) -> Iterator[None]:
         yield
 
 
-Source = Callable[[Driver, Case], AbstractContextManager[None]]
-
 REASONS: dict[Source, CancelReason] = {
     disconnect: CancelReason.DISCONNECT,
     stalled: CancelReason.STALLED,
     superseded: CancelReason.SUPERSEDED,
-    explicit: CancelReason.EXPLICIT,
-    explicit_from_another_thread: CancelReason.EXPLICIT,
-    explicit_twice: CancelReason.EXPLICIT,
-    explicit_by_session: CancelReason.EXPLICIT,
-    explicit_by_family: CancelReason.EXPLICIT,
+    **dict.fromkeys((explicit, explicit_from_another_thread, explicit_twice), CancelReason.EXPLICIT),
+    **dict.fromkeys((explicit_by_session, explicit_by_family), CancelReason.EXPLICIT),
     deadline: CancelReason.DEADLINE,
     shutdown: CancelReason.SHUTDOWN,
 }

@@ -23,6 +23,13 @@ def admitted(driver: Driver, prompt: str, **options: Any) -> Tracked:
     return tracked
 
 
+def begun(driver: Driver, **options: Any) -> Tracked:
+    """Its answer has begun."""
+    tracked = driver.submit(SHORT, max_tokens=200, **options)
+    driver.step_until(lambda: tracked.request.status is RequestStatus.DECODE)
+    return tracked
+
+
 def behind_a_prompt(driver: Driver) -> Tracked:
     """Admitted; nothing of it was computed."""
     driver.submit(LONG, max_tokens=2)
@@ -51,16 +58,14 @@ def between_two_chunks(driver: Driver) -> Tracked:
 
 def decoding(driver: Driver) -> Tracked:
     """The step is of a prompt."""
-    tracked = driver.submit(SHORT, max_tokens=200)
-    driver.step_until(lambda: tracked.request.status is RequestStatus.DECODE)
+    tracked = begun(driver)
     driver.submit(LONG, max_tokens=2)
     driver.step_until(lambda: not driver.holds(tracked))
     return tracked
 
 
 def paused(driver: Driver) -> Tracked:
-    tracked = driver.submit(SHORT, max_tokens=200)
-    driver.step_until(lambda: tracked.request.status is RequestStatus.DECODE)
+    tracked = begun(driver)
     driver.stop_reading(tracked)
     driver.submit(LONG, max_tokens=2)
     driver.step_until(lambda: tracked.request.paused and not driver.holds(tracked))
@@ -69,23 +74,20 @@ def paused(driver: Driver) -> Tracked:
 
 def preempted(driver: Driver) -> Tracked:
     """Its slot is a more urgent request's."""
-    tracked = driver.submit(SHORT, priority=-1, max_tokens=200)
-    driver.step_until(lambda: tracked.request.status is RequestStatus.DECODE)
+    tracked = begun(driver, priority=-1)
     for number in range(driver.config.parallel):
         driver.submit(f"{LONG} {number}", priority=1, max_tokens=40)
     driver.step_until(lambda: tracked.request.choices[0].seq is None)
     return tracked
 
 
-SITUATIONS = (
-    behind_a_prompt,
-    with_the_same_prompt,
-    with_three_choices,
-    between_two_chunks,
-    decoding,
-    paused,
-    preempted,
-)
+WAITING = (behind_a_prompt, with_the_same_prompt, with_three_choices, between_two_chunks)
+SITUATIONS = (*WAITING, decoding, paused, preempted)
+
+
+def run_the_others(driver: Driver, tracked: Tracked) -> None:
+    driver.run_to_the_end()
+    assert all(complete(other) for other in driver.tracked if other is not tracked)
 
 
 @pytest.mark.parametrize("memory", MEMORIES | AHEAD)
@@ -110,8 +112,7 @@ def test_it_ends_while_the_step_runs(
     driver.step()
     assert all(choice.seq is None for choice in choices)
     check_invariants(driver)
-    driver.run_to_the_end()
-    assert all(complete(other) for other in driver.tracked if other is not tracked)
+    run_the_others(driver, tracked)
 
 
 @pytest.mark.parametrize("memory", MEMORIES | AHEAD)
@@ -135,8 +136,7 @@ def test_one_that_is_cancelled_after_the_last_look_ends_before_the_step(
     check_invariants(driver)
     driver.step()
     assert all(choice.seq is None for choice in tracked.request.choices)
-    driver.run_to_the_end()
-    assert all(complete(other) for other in driver.tracked if other is not tracked)
+    run_the_others(driver, tracked)
 
 
 @pytest.mark.parametrize("memory", AHEAD)
@@ -156,8 +156,7 @@ def test_one_that_has_ended_is_not_offered_to_the_step_ahead(
     monkeypatch.setattr(registry, "take_back", cancelled_before)
     driver.step_until(lambda: tracked.ended)
     assert tracked.ending.cancel_reason is CancelReason.EXPLICIT
-    driver.run_to_the_end()
-    assert all(complete(other) for other in driver.tracked if other is not tracked)
+    run_the_others(driver, tracked)
 
 
 def test_its_slot_is_free_for_who_waits_after_the_step(make_driver: Callable[..., Driver]) -> None:

@@ -49,7 +49,9 @@ def test_a_cancel_ends_its_request_and_touches_no_other(
         assert neighbour.ending.cancel_reason is CancelReason.SHUTDOWN
     else:
         assert complete(neighbour)
-        check_nothing_leaked_into_the_next(driver)
+        # The cancelled request's session, its slots and its prompt are as good as new.
+        for prompt in (phases.SHORT, phases.LONG):
+            assert complete(driver.answered(prompt, supersede=phases.KEY))
 
 
 def check_ending(case: phases.Case, reason: CancelReason) -> None:
@@ -61,12 +63,6 @@ def check_ending(case: phases.Case, reason: CancelReason) -> None:
     else:
         assert ending.finish_reason is FinishReason.LENGTH
         assert not case.request.cancellation.requested
-
-
-def check_nothing_leaked_into_the_next(driver: Driver) -> None:
-    """The cancelled request's session, its slots and its prompt are as good as new."""
-    for prompt in (phases.SHORT, phases.LONG):
-        assert complete(driver.answered(prompt, supersede=phases.KEY))
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -12,7 +12,6 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Event, FinishReason
 from pyllmcancel.requests.request import Request
 from pyllmcancel.step import StepItem, StepResult
@@ -126,7 +125,6 @@ class Pair:
         self.plain = Engine.load(EngineConfig(**options, draft_sources=()))
         self.drafting = Engine.load(EngineConfig(**options | drafting))
         self.n_compared = self.n_accepted = self.n_in_company = 0
-        assert isinstance(self.drafting.workload, Generation)
         self.varies_because = self.drafting.workload.varies_because
         drafts = self.drafting.workload._drafts
         drafts._costs = FlatCosts()  # type: ignore[assignment]

@@ -81,9 +81,7 @@ class EngineSchedule(RuleBasedStateMachine):
         max_tokens=st.integers(1, 6),
         stops=st.booleans(),
     )
-    def submit(
-        self, owner: str, key: str | None, family: Family, priority: int, *, stops: bool, **options: Any
-    ) -> None:
+    def submit(self, owner: str, key: str | None, family: Family, priority: int, stops: bool, **options: Any) -> None:
         self.count += 1
         session, parent = family
         name, prompt = f"r{self.count}", f"{options.pop('beginning')}{self.count:03}"

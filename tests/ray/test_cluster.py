@@ -135,9 +135,7 @@ def test_new_options_reach_one_worker_after_the_other_and_cut_nothing(cluster: R
 
 def test_an_option_that_is_wrong_is_reported_and_the_others_go_on(cluster: RayCluster) -> None:
     cluster.deploy(MODELS | {GROWING: {"ctx_siz": 1}})
-    told = until(
-        lambda: cluster.status(GROWING), lambda seen: seen["status"] in ("DEPLOY_FAILED", "UNHEALTHY"), SECONDS
-    )
+    told = until(lambda: cluster.status(GROWING), lambda one: one["status"] in ("DEPLOY_FAILED", "UNHEALTHY"), SECONDS)
     assert "did you mean --ctx-size?" in str(told["message"]) + str(told["deployments"])
     complete(cluster, PAIR)
 

@@ -20,7 +20,6 @@ def bare_request(name: str = "r", *, prompt: Sequence[int] = (1, 2, 3), max_toke
     model = Model()
     for index in range(params.n):
         sampler = Sampler(model, params.sampling)
-        request.choices.append(
-            Choice(request, index, prompt, sampler, max_tokens, Detokenizer(model.piece, params.stop))
-        )
+        detokenizer = Detokenizer(model.piece, params.stop)
+        request.choices.append(Choice(request, index, prompt, sampler, max_tokens, detokenizer))
     return request

@@ -1,7 +1,5 @@
 """Files of batches, for tests: their lines, the forms in which they are sent, and their results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -4,16 +4,10 @@ from collections.abc import Iterable, Sequence
 
 
 class Cells:
-    """Which of them are free. A cell is a number; divided ones are numbered through, sequence after sequence.
-
-    Attributes
-    ----------
-    n_ctx
-        Most cells of one sequence.
-    """
+    """Which of them are free. A cell is a number; divided ones are numbered through, sequence after sequence."""
 
     def __init__(self, n_cells: int, n_seq_max: int, *, unified: bool) -> None:
-        self.n_ctx = n_cells if unified else n_cells // n_seq_max
+        self.n_ctx = n_cells if unified else n_cells // n_seq_max  # most cells of one sequence
         self._first = [0] * n_seq_max if unified else [seq * self.n_ctx for seq in range(n_seq_max)]
         # By the first cell of each part; the next one to take stands last.
         self._free = {first: list(range(first + self.n_ctx - 1, first - 1, -1)) for first in self._first}

@@ -4,22 +4,19 @@ Verified: ``tests/embedding/test_contract.py`` runs one set of tests against it 
 `fake_native`, an embedding is a function of the text, so any two computations of the same tokens agree.
 """
 
-import threading
 import zlib
 from array import array
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pyllmcancel.adapters import Scales
-from pyllmcancel.errors import ContextBusy, ContextError, UsageError
+from pyllmcancel.errors import ContextError, UsageError
 from pyllmcancel.pooling import EmbedResult, EmbedRow, Pooling
 from pyllmcancel.step import StepItem, StepStatus
 from tests.support.fake_model import CancelFlag, Model, check_token
-from tests.support.step_gate import N_POLLS, HeldStep, StepGate
+from tests.support.step_gate import GatedSteps
 
 __all__ = ["CancelFlag", "Embedder", "Model", "embedding_of"]
 
@@ -58,7 +55,7 @@ class FakeText:
     adapters: Scales = ()
 
 
-class Embedder:
+class Embedder(GatedSteps):
     """As the real one, but its steps go through a gate. A model whose memory is ``none`` is an encoder."""
 
     def __init__(
@@ -69,12 +66,9 @@ class Embedder:
         n_seq_max: int,
         n_batch: int,
         n_threads: int,
-        n_threads_batch: int | None = None,
-        adapt_threads: bool = False,
-        kv_offload: bool = True,
-        op_offload: bool = True,
         pooling: Pooling | None = None,
         abortable: bool = True,
+        **_: object,  # what makes no difference here
     ) -> None:
         if min(n_ctx, n_seq_max, n_batch, n_threads) < 1:
             raise UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
@@ -88,19 +82,11 @@ class Embedder:
         self.splits = self.memory_kind != "none" and self.pooling in {Pooling.LAST, Pooling.RANK}
         fits = self.n_ctx if self.splits else min(self.n_ctx or n_batch, n_batch)
         self.n_text_max = min(fits, model.n_ctx_train)
-        self._abortable = abortable
-        self._keeps_truth = self.memory_kind in {"attention", "none"}
+        keeps_truth = self.memory_kind in {"attention", "none"}
+        super().__init__(n_threads=n_threads, abortable=abortable, keeps_truth=keeps_truth)
         self._texts = [FakeText() for _ in range(n_seq_max)]
-        self._busy = threading.Lock()
-        self._first_step = True
-        self.gate = StepGate()  # this and what follows is for tests
-        self.faults: dict[tuple[int, ...], StepStatus] = {}  # by the tokens that a text begins with
+        self.faults: dict[tuple[int, ...], StepStatus] = {}  # these are for tests
         self.faulty: set[tuple[int, ...]] = set()  # whole texts
-        self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
-        self.step_cost: tuple[float, float] | None = None
-        self.n_rests = 0
-        self._way: CancelFlag | None = None
-        self.n_threads = n_threads
 
     @property
     def n_cells_used(self) -> int:
@@ -110,15 +96,6 @@ class Embedder:
     def open_seqs(self) -> list[int]:
         """For tests: sequences that hold a text."""
         return [seq for seq, text in enumerate(self._texts) if text.open]
-
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
-            raise ContextBusy("a step is running on this context in another thread")
-        try:
-            yield
-        finally:
-            self._busy.release()
 
     def _at(self, seq: int) -> FakeText:
         if not 0 <= seq < self.n_seq_max:
@@ -139,13 +116,6 @@ class Embedder:
             self._at(seq)
             self._texts[seq] = FakeText()
 
-    def give_way(self, flag: CancelFlag) -> None:
-        self._way = flag
-
-    def rest(self) -> None:
-        with self._entered():
-            self.n_rests += 1
-
     def n_committed(self, seq: int) -> int:
         return self._at(seq).n_committed
 
@@ -155,17 +125,13 @@ class Embedder:
         parts = tuple(StepItem(*item) for item in items)
         with self._entered():
             self._validate(parts)
-            flags = tuple(flag for part in parts if (flag := self._at(part.seq).flag) is not None)
-            cost = self.step_cost or (fixed_cost, cost_per_token)
-            way, self._way = self._way, None
-            held = HeldStep(parts, flags, *cost, not self._keeps_truth, self._first_step, self._abortable, way)
+            costs = self.step_cost or (fixed_cost, cost_per_token)
+            held = self._held(parts, costs, only_unanimous=not self._keeps_truth)
             if self.n_ctx and self.n_cells_used + sum(part.n_tokens for part in parts) > self.n_ctx:
                 return EmbedResult(StepStatus.NO_ROOM, [], False, 0, 0)
-            finished = self.gate.run(held)
-            status = self._status(parts) if finished else StepStatus.ABORTED
-            rows = self._settle(parts, status)
-            polls = max(1, round(held.progress * N_POLLS))
-            return EmbedResult(status, rows, status is StepStatus.OK and bool(held.cancelled), polls, 1000)
+            status = self._run(held)
+            rows = [self._commit(part) for part in parts] if status is StepStatus.OK else []
+            return EmbedResult(status, rows, status is StepStatus.OK and bool(held.cancelled), held.polls, 1000)
 
     def _validate(self, parts: tuple[StepItem, ...]) -> None:
         for seq, n_tokens, _ in parts:
@@ -180,23 +146,8 @@ class Embedder:
         if not 1 <= sum(part.n_tokens for part in parts) <= self.n_batch:
             raise UsageError(f"a step computes 1 to {self.n_batch} tokens")
 
-    def _status(self, parts: tuple[StepItem, ...]) -> StepStatus:
-        if self.next_status:
-            return self.next_status.popleft()
-        for part in parts:
-            for begin, status in self.faults.items():
-                if tuple(self._at(part.seq).tokens[: len(begin)]) == begin:
-                    return status
-        return StepStatus.OK
-
-    def _settle(self, parts: tuple[StepItem, ...], status: StepStatus) -> list[EmbedRow]:
-        if status is StepStatus.OK:
-            self._first_step = False
-            return [self._commit(part) for part in parts]
-        if status is not StepStatus.NO_ROOM and not self._keeps_truth:
-            for part in parts:
-                self._at(part.seq).n_committed = 0
-        return []
+    def _lose(self, seq: int) -> None:
+        self._at(seq).n_committed = 0
 
     def _commit(self, part: StepItem) -> EmbedRow:
         text = self._at(part.seq)

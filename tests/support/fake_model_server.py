@@ -90,8 +90,7 @@ class Model:
                 "boot": str(os.getpid()),
             }
             ok = {"status": "ok"} | (known if headers.get("x-worker-key") == KEY else {})
-            told = {"status": "loading", "progress": 0.5} if loads else ok
-            self.answer(writer, 503 if loads else 200, told)
+            self.answer(writer, 503 if loads else 200, {"status": "loading", "progress": 0.5} if loads else ok)
         elif target == "/v1/models":
             self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)
         else:
@@ -149,9 +148,12 @@ class Model:
             self.answer(writer, 200, {"model": self.name})
 
     async def accept(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[str, object], headers: object
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        asked: dict[str, object],
+        headers: dict[str, str],
     ) -> None:
-        assert isinstance(headers, dict)
         link = Link(writer) if "x-front-link" in headers else None
         reading = None if link is None else asyncio.create_task(self.read_commands(reader, link))
         await self.while_there("unseen")
@@ -190,8 +192,7 @@ class Model:
         body = json.dumps(told).encode()
         link.start(status, "application/json", len(body))
         link.frame(b"B", body)
-        ends_later = computes and (told["asked"].get("background") or told["asked"].get("ends_later"))
-        if computes and not ends_later:
+        if computes and not (told["asked"].get("background") or told["asked"].get("ends_later")):
             link.end("stop")
         link.frame(b"F")
 
@@ -204,16 +205,13 @@ class Model:
             number += 1
             link.frame(b"B", f"data: {number}{' ' * int(str(asked.get('padding', 0)))}\n\n".encode())
             await asyncio.sleep(TICK)
-            if link.reason == "disconnect":
-                self.log("left")
-                link.end("cancelled", link.reason)
-                link.frame(b"C")
-                return
             if link.reason:
-                self.log("cancelled")
-                link.frame(b"B", b'data: {"error": {"code": "explicit"}}\n\n')
+                has_left = link.reason == "disconnect"
+                self.log("left" if has_left else "cancelled")
+                if not has_left:
+                    link.frame(b"B", b'data: {"error": {"code": "explicit"}}\n\n')
                 link.end("cancelled", link.reason)
-                link.frame(b"F")
+                link.frame(b"C" if has_left else b"F")
                 return
         link.frame(b"B", b"data: [DONE]\n\n")
         link.end("stop")
@@ -230,10 +228,8 @@ class Model:
         number = 0
         while not (CONTROL / until).exists():
             number += 1
-            head = f"id: {self.name}-{number}\ndata: "
-            piece = f'{{"type": "told", "replica": "{self.name}", "number": {number}}}\n\n'.encode()
-            piece = head.encode() + piece
-            writer.write(chunk(piece))
+            told = {"type": "told", "replica": self.name, "number": number}
+            writer.write(chunk(f"id: {self.name}-{number}\ndata: {json.dumps(told)}\n\n".encode()))
             await asyncio.sleep(TICK)
             if leaving.done():
                 self.log("left")

@@ -16,11 +16,9 @@ import sys
 import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +28,7 @@ from pyllmcancel.step import MOST_EXTRA_OUTPUTS, LogitFault, SampledToken, StepI
 from tests.support.fake_cells import Cells
 from tests.support.fake_media import Audience, MediaChunk, MediaEncoder, image_size
 from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
-from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
+from tests.support.step_gate import N_POLLS, GatedSteps, HeldStep, worth_aborting
 
 __all__ = [
     "Audience",
@@ -165,7 +163,7 @@ def cpu_variant() -> None:
     """As the real one, whose back end is linked in."""
 
 
-class Context:
+class Context(GatedSteps):
     """As the real one, but its steps go through a gate. It makes no checkpoints: an abort costs the whole state."""
 
     checkpoint_bytes = 0
@@ -178,19 +176,11 @@ class Context:
         n_seq_max: int,
         n_batch: int,
         n_threads: int,
-        n_threads_batch: int | None = None,
-        adapt_threads: bool = False,
         kv_unified: bool = True,
-        kv_offload: bool = True,
-        op_offload: bool = True,
         flash_attention: int = -1,
-        type_k: int = 1,
-        type_v: int = 1,
-        checkpoint_interval: int = 256,
-        n_checkpoints: int = 4,
-        checkpoint_bytes: int = 1 << 30,
         abortable: bool = True,
         trust_any_memory: bool = False,
+        **_: object,  # what makes no difference here
     ) -> None:
         if min(n_ctx, n_seq_max, n_batch, n_threads) < 1:
             raise UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
@@ -206,21 +196,12 @@ class Context:
         self._cells = Cells(n_ctx, n_seq_max, unified=self.kv_unified)
         self.can_swap = model.memory_kind == "attention" and flash_attention != 0
         self.can_copy = flash_attention != 0 or model.memory_kind == "recurrent"
-        self._abortable = abortable
-        self._keeps_truth = trust_any_memory or model.memory_kind == "attention"
-        self.can_draft = self._keeps_truth
+        self.can_draft = trust_any_memory or model.memory_kind == "attention"
+        super().__init__(n_threads=n_threads, abortable=abortable, keeps_truth=self.can_draft)
         self._sequences = [FakeSequence() for _ in range(n_seq_max)]
-        self._busy = threading.Lock()
-        self._first_step = True
-        self.gate = StepGate()  # this and what follows is for tests
-        self.before_open: Callable[[Sequence[int]], None] = lambda _: None
-        self.faults: dict[tuple[int, ...], StepStatus | LogitFault] = {}  # by the prompt that a sequence begins with
-        self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
-        self.step_cost: tuple[float, float] | None = None
-        self.n_rests = 0
+        self.before_open: Callable[[Sequence[int]], None] = lambda _: None  # this and the faults are for tests
+        self.faults: dict[tuple[int, ...], StepStatus | LogitFault] = {}
         self._trap: tuple[int, CancelFlag, int] | None = None
-        self._way: CancelFlag | None = None
-        self.n_threads = n_threads
         self.n_ahead = 0  # steps that have begun by themselves
         self._ahead: StepAhead | None = None
         self._ahead_forbidden = False
@@ -254,20 +235,15 @@ class Context:
         """For tests: have that many cells fewer than `n_ctx` says, as a context with sliding windows may."""
         self._cells.lose(count)
 
-    def give_way(self, flag: CancelFlag) -> None:
-        self._way = flag
-
     def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
         self._trap = poll, flag, n_later
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        if self._ahead is not None or not self._busy.acquire(blocking=False):
+        if self._ahead is not None:
             raise ContextBusy("a step is running on this context in another thread")
-        try:
+        with super()._entered():
             yield
-        finally:
-            self._busy.release()
 
     def _check_at_rest(self) -> None:
         """The real module refuses this; a test may look, because nothing moves between two of its calls."""
@@ -332,10 +308,6 @@ class Context:
                 sequence.tokens.clear()
 
     def take_turns(self, encoder: MediaEncoder) -> None: ...
-    def rest(self) -> None:
-        with self._entered():
-            self.n_rests += 1
-
     def _truncate(self, sequence: FakeSequence, n_tokens: int) -> None:
         n_tokens = whole(sequence.media, n_tokens)
         removed = sequence.cells[n_tokens:]
@@ -479,19 +451,14 @@ class Context:
         self._validate(parts)
         for sequence in self._sequences:
             sequence.logits = None
-        flags = tuple(flag for part in parts if (flag := self._at(part.seq).flag) is not None)
-        only_unanimous = not self._keeps_truth or not self.kv_unified
-        way, self._way = self._way, None
-        held = HeldStep(parts, flags, *costs, only_unanimous, self._first_step, self._abortable, way)
+        held = self._held(parts, costs, only_unanimous=not self._keeps_truth or not self.kv_unified)
         if not self._cells.suffice((part.seq, part.n_rows) for part in parts):
             return StepResult(StepStatus.NO_ROOM, [], False, 0, 0, 0)
         self._spring_trap(held)
-        finished = self.gate.run(held)
-        status = self._status(parts) if finished else StepStatus.ABORTED
-        rows = self._settle(parts, status)
-        polls = max(1, round(held.progress * N_POLLS))
+        status = self._run(held)
+        rows = [self._commit(part) for part in parts] if status is StepStatus.OK else []
         spared = status is StepStatus.OK and bool(held.cancelled)
-        return StepResult(status, rows, spared, polls, 1000, 1, self.n_threads, began_us)
+        return StepResult(status, rows, spared, held.polls, 1000, 1, self.n_threads, began_us)
 
     def _spring_trap(self, held: HeldStep) -> None:
         if self._trap is None:
@@ -502,14 +469,8 @@ class Context:
             held.progress = poll / N_POLLS
             flag.set()
 
-    def _settle(self, parts: tuple[StepItem, ...], status: StepStatus) -> list[StepRow]:
-        if status is StepStatus.OK:
-            self._first_step = False
-            return [self._commit(part) for part in parts]
-        if status is not StepStatus.NO_ROOM and not self._keeps_truth:
-            for part in parts:
-                self._truncate(self._at(part.seq), 0)
-        return []
+    def _lose(self, seq: int) -> None:
+        self._truncate(self._at(seq), 0)
 
     def _validate(self, parts: tuple[StepItem, ...]) -> None:
         for seq, n_tokens, draft in parts:
@@ -537,17 +498,6 @@ class Context:
             raise UsageError(f"a step has at most {MOST_EXTRA_OUTPUTS} described and drafted tokens")
         if not 1 <= sum(part.n_rows for part in parts) <= self.n_batch:
             raise UsageError(f"a step computes 1 to {self.n_batch} tokens")
-
-    def _fault(self, seq: int, kind: type) -> Any:
-        tokens = tuple(self._at(seq).tokens)
-        found = (fault for prompt, fault in self.faults.items() if tokens[: len(prompt)] == prompt)
-        return next((fault for fault in found if isinstance(fault, kind)), None)
-
-    def _status(self, parts: tuple[StepItem, ...]) -> StepStatus:
-        if self.next_status:
-            return self.next_status.popleft()
-        found = (self._fault(part.seq, StepStatus) for part in parts)
-        return next((status for status in found if status is not None), StepStatus.OK)
 
     def _commit(self, part: StepItem) -> StepRow:
         sequence = self._at(part.seq)

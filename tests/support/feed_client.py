@@ -25,8 +25,7 @@ class Told(NamedTuple):
     @property
     def request_id(self) -> str | None:
         """The id of the event's request; None for steps and statistics."""
-        found: str | None = self.data.get("id") or self.data.get("request", {}).get("id")
-        return found
+        return self.data.get("id") or self.data.get("request", {}).get("id")
 
 
 class FeedClient:
@@ -54,13 +53,11 @@ class FeedClient:
         return (await self.until(bool))[0].data
 
     async def ended(self, *request_ids: str) -> list[Told]:
-        return await self.until(
-            lambda events: set(request_ids) <= {event.request_id for event in events if event.type == "ended"}
-        )
+        wanted = set(request_ids)
+        return await self.until(lambda all_: wanted <= {one.request_id for one in all_ if one.type == "ended"})
 
     async def leave(self) -> None:
-        self.exchange.leave()
-        await self.exchange.end()
+        await self.exchange.left()
 
 
 def told(block: str) -> Told:

@@ -18,19 +18,9 @@ ZYGOTE = Path(__file__).with_name("zygote.py")
 
 
 class ForkedServer:
-    """``pyllmcancel serve``, as `subprocess.Popen` has a process.
+    """``pyllmcancel serve``, as `subprocess.Popen` has a process, forked by the `zygote` of this socket.
 
-    Parameters
-    ----------
-    zygote
-        The socket of a `zygote`.
-    environment
-        Must have what the process' imports read as the zygote has it.
-
-    Attributes
-    ----------
-    stderr
-        The server's standard error. Its standard output is this process's.
+    Its environment must have what its imports read as the zygote has it. Its standard output is this process's.
     """
 
     def __init__(self, zygote: Path, options: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -56,12 +46,7 @@ class ForkedServer:
         return self._status(0.0)
 
     def wait(self, timeout: float) -> int:
-        """Wait for the end; returns the exit status.
-
-        Raises
-        ------
-        subprocess.TimeoutExpired
-        """
+        """Wait for the end; return the exit status, or raise subprocess.TimeoutExpired."""
         status = self._status(timeout)
         if status is None:
             raise subprocess.TimeoutExpired("pyllmcancel serve", timeout)
@@ -89,11 +74,8 @@ def zygote() -> Path:
     """Start a zygote, once; returns its socket."""
     folder = tempfile.TemporaryDirectory(prefix="zygote-")
     path = Path(folder.name) / "socket"
-    process = subprocess.Popen(
-        [sys.executable, "-P", ZYGOTE, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    command = [sys.executable, "-P", ZYGOTE, path]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
 
     def end() -> None:

@@ -14,19 +14,8 @@ from typing import Any, Self
 from gguf import GGUFValueType as Type
 
 ALIGNMENT = 32
-FORMATS = {
-    Type.UINT8: "B",
-    Type.INT8: "b",
-    Type.UINT16: "H",
-    Type.INT16: "h",
-    Type.UINT32: "I",
-    Type.INT32: "i",
-    Type.FLOAT32: "f",
-    Type.BOOL: "?",
-    Type.UINT64: "Q",
-    Type.INT64: "q",
-    Type.FLOAT64: "d",
-}
+NUMBERS = "UINT8 INT8 UINT16 INT16 UINT32 INT32 FLOAT32 BOOL UINT64 INT64 FLOAT64"
+FORMATS = {Type[name]: form for name, form in zip(NUMBERS.split(), "BbHhIif?Qqd", strict=True)}
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,16 +11,10 @@ from tests.support.http_asgi import LIMIT
 
 
 class HeldLoad:
-    """Tells half of its progress again and again, as llama.cpp does, until it is cancelled or :meth:`bring` was called.
-
-    Attributes
-    ----------
-    begun : threading.Event
-        Set when the loading thread is in here.
-    """
+    """Tells half of its progress again and again, as llama.cpp does, until it is cancelled or `bring` was called."""
 
     def __init__(self) -> None:
-        self.begun = threading.Event()
+        self.begun = threading.Event()  # set when the loading thread is in here
         self._released = threading.Event()
         self._result: Engine | BaseException | None = None
 
@@ -41,5 +35,4 @@ class HeldLoad:
         progress(1.0)
         if isinstance(self._result, BaseException):
             raise self._result
-        assert self._result is not None
         return self._result

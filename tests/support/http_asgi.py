@@ -7,7 +7,6 @@ the client reads, and ``receive`` tells of a client that has left, or whose answ
 import asyncio
 import json
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -24,15 +23,7 @@ async def until_healthy(app: ASGIApp) -> None:
 
 
 class Exchange:
-    """A request that is under way.
-
-    Attributes
-    ----------
-    status
-        Of the answer; 0 before its headers.
-    blocked
-        Set while the application waits in ``send`` for a client that does not read.
-    """
+    """A request that is under way."""
 
     def __init__(
         self,
@@ -44,10 +35,10 @@ class Exchange:
         headers: dict[str, str] | None = None,
         client: tuple[str, int] | None = ("127.0.0.1", 50_000),
     ) -> None:
-        self.status = 0
+        self.status = 0  # before the headers
         self.headers: dict[str, str] = {}
         self.complete = False
-        self.blocked = asyncio.Event()
+        self.blocked = asyncio.Event()  # while the application waits in `send` for a client that does not read
         self._error: Exception | None = None
         self._pieces: list[bytes] = []
         self._n_read = 0  # complete server-sent events that `next_event` has handed out
@@ -92,22 +83,24 @@ class Exchange:
             await self.blocked.wait()
 
     async def until_headers(self) -> Self:
-        await self._until(lambda: self.status != 0)
-        return self
+        return await self.until(lambda: self.status != 0)
 
     async def until_body(self, piece: bytes) -> Self:
         """Wait until the answer's body holds this."""
-        await self._until(lambda: piece in self.body)
-        return self
+        return await self.until(lambda: piece in self.body)
 
     async def until(self, accept: Callable[[], object]) -> Self:
         """Wait until the answer is as it should be."""
-        await self._until(accept)
+        async with asyncio.timeout(LIMIT), self._progress:
+            await self._progress.wait_for(lambda: accept() or self.task.done())
+        if not accept():
+            self.task.result()  # raises what the application raised
+            raise AssertionError(f"the application returned early: status {self.status}, {self.body!r}")
         return self
 
     async def next_event(self) -> str | None:
         """The data of the next server-sent event; None after the last."""
-        await self._until(lambda: self.complete or len(self.events) > self._n_read)
+        await self.until(lambda: self.complete or len(self.events) > self._n_read)
         if len(self.events) == self._n_read:
             return None
         self._n_read += 1
@@ -201,19 +194,10 @@ class Exchange:
         async with self._progress:
             self._progress.notify_all()
 
-    async def _until(self, condition: Any) -> None:
-        async with asyncio.timeout(LIMIT), self._progress:
-            await self._progress.wait_for(lambda: condition() or self.task.done())
-        if not condition():
-            self.task.result()  # raises what the application raised
-            raise AssertionError(f"the application returned early: status {self.status}, {self.body!r}")
-
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """A client that is still there leaves, as at the end of a process."""
         if not self.task.done():
             self.leave()

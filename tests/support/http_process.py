@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from http.client import HTTPResponse
 from typing import Any, TypeVar
@@ -62,22 +62,15 @@ def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float =
 class ServerProcess(AbstractContextManager["ServerProcess"]):
     """``pyllmcancel serve`` with the tests' threads, on a port that it chose itself and that its log tells.
 
-    Parameters
-    ----------
-    files
-        Most open files, as by ``ulimit -n``.
-    program
-        Python to run instead of ``-m pyllmcancel``, which calls the command in the end; it finds the same ``sys.argv``.
-    forked
-        Fork it from a process that has imported everything (`zygote`), where the other parameters allow that.
+    It is forked from a process that has imported everything (`zygote`), where the other parameters allow that.
     """
 
     def __init__(
         self,
         *options: str,
         environment: dict[str, str] | None = None,
-        files: int | None = None,
-        program: str | None = None,
+        files: int | None = None,  # most open ones, as by `ulimit -n`
+        program: str | None = None,  # Python that calls the command in the end; it finds the same sys.argv
         forked: bool = True,
         **popen: Any,
     ) -> None:
@@ -87,7 +80,8 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         if forked and files is None and program is None and not popen and all(map(is_read_late, environment)):
             self._process = ForkedServer(zygote(), options, os.environ | environment)
         else:
-            self._process = self._executed(options, environment, files, program, popen)
+            command = [sys.executable, *(["-m", "pyllmcancel"] if program is None else ["-c", program])]
+            self._process = self._executed([*command, "serve", *options], environment, files, popen)
         self.pid = self._process.pid
         self._log: list[str] = []
         self._changed = threading.Condition()
@@ -97,23 +91,14 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
 
     @staticmethod
     def _executed(
-        options: Sequence[str],
-        environment: dict[str, str],
-        files: int | None,
-        program: str | None,
-        popen: dict[str, Any],
+        command: list[str], environment: dict[str, str], files: int | None, popen: dict[str, Any]
     ) -> subprocess.Popen[str]:
-        run = ["-m", "pyllmcancel"] if program is None else ["-c", program]
-        command = [sys.executable, *run, "serve", *options]
         if files is not None:
             command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
-        launch = [sys.executable, "-I", "-S", "-c", WITH_SIGINT]
-        return subprocess.Popen(
-            [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | environment, **popen
-        )
+        launch, env = [sys.executable, "-I", "-S", "-c", WITH_SIGINT], os.environ | environment
+        return subprocess.Popen([*launch, *command], stderr=subprocess.PIPE, text=True, env=env, **popen)
 
     def _read_log(self) -> None:
-        assert self._process.stderr is not None
         for line in self._process.stderr:
             with self._changed:
                 self._log.append(line)
@@ -161,8 +146,7 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
     def request(self, request_id: str) -> dict[str, Any]:
         """How a request stands; ``{"status": "unknown"}`` before it has arrived."""
         answer = self.http.get(f"/v1/requests/{request_id}")
-        found: dict[str, Any] = answer.json() if answer.status_code == 200 else {"status": "unknown"}
-        return found
+        return answer.json() if answer.status_code == 200 else {"status": "unknown"}
 
     def wait_for(self, request_id: str, seconds: float = LIMIT, **expected: Any) -> dict[str, Any]:
         """Wait until a request stands so; a callable is a condition on the value."""
@@ -176,8 +160,7 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         return until(lambda: self.request(request_id), matches, seconds)
 
     def cancel(self, request_id: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self.http.post(f"/v1/requests/{request_id}/cancel").json()
-        return answer
+        return self.http.post(f"/v1/requests/{request_id}/cancel").json()
 
     def wait_idle(self, seconds: float = LIMIT) -> None:
         until(lambda: self.http.get("/health").json(), lambda seen: seen["waiting"] == seen["running"] == 0, seconds)
@@ -202,7 +185,6 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         if self._process.poll() is None:
             self._process.kill()
         self.wait()
-        assert self._process.stderr is not None
         self._process.stderr.close()
         if "PYLLMCANCEL_SANITIZED" in os.environ:
             sys.stderr.write(self.log)  # tools/sanitize.py looks there for reports

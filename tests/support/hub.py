@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.support import stub_server
 
 LIMIT = 60.0
 CHUNK = 100_000  # bytes that a client writes at once
@@ -56,29 +57,15 @@ class Asked:
 
 
 class StandIn(AbstractContextManager["StandIn"]):
-    """Serves `repos` until it is closed.
-
-    Attributes
-    ----------
-    asked
-        Everything that was, in its order; of content the path is ``/ETAG``.
-    faults
-        What happens to the next requests for content, one each, instead of an answer.
-    page_faults
-        What happens to the next requests for a page of an index; see `tests.support.package_index`.
-    refusal
-        A status and headers that every request to the hub gets.
-    mute
-        Nothing that is asked of the hub is answered until the stand-in is released.
-    """
+    """Serves `repos` until it is closed."""
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
-        self.asked: list[Asked] = []
-        self.faults: deque[Fault] = deque()
-        self.page_faults: deque[Fault] = deque()
-        self.refusal: tuple[int, dict[str, str]] | None = None
-        self.mute = False
+        self.asked: list[Asked] = []  # everything, in its order; of content the path is /ETAG
+        self.faults: deque[Fault] = deque()  # of the next requests for content, one each, instead of an answer
+        self.page_faults: deque[Fault] = deque()  # of the next requests for a page of an index, see `package_index`
+        self.refusal: tuple[int, dict[str, str]] | None = None  # a status and headers for every request to the hub
+        self.mute = False  # whether nothing is answered until the stand-in is released
         self.reached = threading.Event()  # a fault has come so far as to wait
         self.released = threading.Event()
         self._hub = Server(self, HubHandler, "127.0.0.1")
@@ -142,33 +129,20 @@ class StandIn(AbstractContextManager["StandIn"]):
         handler.reply(503, b"")
 
 
-class Server(ThreadingHTTPServer):
+class Server(stub_server.StubServer):
     daemon_threads = False
-    block_on_close = True
 
     def __init__(self, stand_in: StandIn, handler: type[Handler], host: str) -> None:
-        super().__init__((host, 0), handler)
         self.stand_in = stand_in
-        self.url = f"http://{host}:{self.server_port}"
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, name="hub stand-in")
-        self._thread.start()
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self.shutdown()
-            self._thread.join()
-            self.server_close()
+        super().__init__(handler, host)
 
     def handle_error(self, *_: object) -> None:
         """A client that has left is nothing to tell."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(stub_server.Handler):
     server: Server
     timeout = LIMIT
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
 
     def setup(self) -> None:
         super().setup()
@@ -177,14 +151,6 @@ class Handler(BaseHTTPRequestHandler):
     def note(self) -> None:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
         self.stand_in.asked.append(Asked(self.command, self.path, self.headers.get("Range"), token))
-
-    def reply(self, status: int, body: bytes, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in ({"Content-Length": str(len(body))} | headers).items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
     def send(self, content: bytes, n_bytes: int | None = None, begin: int | None = None) -> None:
         """Content from where the request says, and of that `n_bytes`."""
@@ -206,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class HubHandler(Handler):
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - named by the library
         self.note()
         path = unquote(urlsplit(self.path).path)
         about, file = API.fullmatch(path), RESOLVE.fullmatch(path)
@@ -230,16 +196,14 @@ class HubHandler(Handler):
         else:
             self.reply(404, b"", X_Error_Code="EntryNotFound", X_Error_Message="Entry not found")
 
-    do_HEAD = do_GET  # noqa: N815 - named by the library
+    do_HEAD = do_GET  # noqa: N815
 
     def refuse(self, repo: Repo) -> None:
         token = self.stand_in.asked[-1].token
-        if token is not None and not repo.gated:
+        if repo.gated:
+            self.reply(401 if token is None else 403, b"", X_Error_Code="GatedRepo", X_Error_Message="Restricted")
+        elif token is not None:
             self.reply(401, b"", X_Error_Message="Invalid credentials in Authorization header")
-        elif repo.gated:
-            self.reply(
-                401 if token is None else 403, b"", X_Error_Code="GatedRepo", X_Error_Message="Access restricted"
-            )
         else:
             self.reply(401, b"", X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
 
@@ -255,7 +219,7 @@ class HubHandler(Handler):
 
 
 class FilesHandler(Handler):
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - named by the library
         self.note()
         if self.stand_in.asked[-1].token is not None:
             self.reply(400, b"Only one auth mechanism allowed")
@@ -268,7 +232,7 @@ class FilesHandler(Handler):
         else:
             self.send(held[0])
 
-    do_HEAD = do_GET  # noqa: N815 - named by the library
+    do_HEAD = do_GET  # noqa: N815
 
 
 def digest_of(content: bytes) -> str:

@@ -86,9 +86,7 @@ def check_no_work_after_end(driver: Driver, tracked: Tracked) -> None:
 def check_keys(driver: Driver) -> None:
     """One live request per owner's supersede key, and it is the one that the table names."""
     requests = driver.engine.registry.requests()
-    keys = [
-        (request.supersede, request.owner) for request in requests if request.supersede is not None and request.live
-    ]
+    keys = [(one.supersede, one.owner) for one in requests if one.supersede is not None and one.live]
     assert len(keys) == len(set(keys)), f"keys with several live requests: {Counter(keys)}"
     for key, owner in keys:
         newest = driver.engine.registry.newest(key, owner)

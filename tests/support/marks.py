@@ -12,7 +12,5 @@ def mostly_long(values: Iterable[Any], *short: Any) -> list[Any]:
     if not short or any(value not in found for value in short):
         raise ValueError(f"not all are parameters: {short}")
     rest = pytest.mark.long, pytest.mark.sweep
-    return [
-        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=() if value in short else rest)
-        for value in found
-    ]
+    several = [(value, value if isinstance(value, tuple) else (value,)) for value in found]
+    return [pytest.param(*values, marks=() if value in short else pytest.mark.long) for value, values in several]

@@ -18,22 +18,15 @@ from tests.support.http_world import World, open_world
 
 
 class RecordingLibrary:
-    """As `pyllmcancel.media.library.MediaLibrary`, as far as the server uses it.
-
-    Attributes
-    ----------
-    given
-        The text and the media of each call.
-    on_prepare
-        Called in the worker's thread with the call's `pause`.
-    """
+    """As `pyllmcancel.media.library.MediaLibrary`, as far as the server uses it."""
 
     marker = "<the engine's own mark>"
 
     def __init__(self, model: Any, *modalities: Modality) -> None:
         self.modalities = frozenset(modalities or Modality)
-        self.given: list[tuple[str, list[Media]]] = []
+        self.given: list[tuple[str, list[Media]]] = []  # the text and the media of each call
         self.owners: list[str] = []
+        # Called in the worker's thread with the call's `pause`.
         self.on_prepare: Callable[[FlaggedPause], object] = lambda _: None
         self.n_least: int | None = None  # of tokens, if the headers of pictures say so
         self._model = model
@@ -61,10 +54,8 @@ class RecordingLibrary:
         self.given.append((text, list(media)))
         self.owners.append(owner)
         self.on_prepare(pause)
-        tokens: list[int] = self._model.tokenize(
-            text.replace(self.marker, "[seen]"), add_special=add_special, parse_special=True
-        )
-        return tokens
+        shown = text.replace(self.marker, "[seen]")
+        return self._model.tokenize(shown, add_special=add_special, parse_special=True)
 
     @property
     def prompt(self) -> str:

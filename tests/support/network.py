@@ -30,10 +30,7 @@ def ip(*arguments: str) -> None:
 class Network(AbstractContextManager["Network"]):
     """A server's machine and a client's, with a switch; NamespacesMissingError if that cannot be made.
 
-    Parameters
-    ----------
-    more
-        Addresses of further machines; `namespaces` has theirs by address.
+    `more` are addresses of further machines; `namespaces` has theirs by address.
     """
 
     def __init__(self, more: Sequence[str] = ()) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.http_process import ServerProcess
 
 E = TypeVar("E", bound=Exception)
-Call = tuple[str, Callable[[], object]]  # and its request's id
+Call = tuple[str, Callable[[], object]]  # of a request's id
 
 
 async def check_cancelled_task(server: ServerProcess, request_id: str, ask: Coroutine[Any, Any, object]) -> None:
@@ -24,14 +24,8 @@ async def check_cancelled_task(server: ServerProcess, request_id: str, ask: Coro
     assert seen["cancel_reason"] == "disconnect"
 
 
-def superseded(
-    server: ServerProcess,
-    key: str,
-    old: tuple[str, Callable[[], object]],
-    new: tuple[str, Callable[[], object]],
-    kind: type[E],
-) -> E:
-    """The error of the older request of a key; `old` and `new` are ids, and calls. Neither is asked for twice."""
+def superseded(server: ServerProcess, key: str, old: Call, new: Call, kind: type[E]) -> E:
+    """The error of the older request of a key. Neither call is made twice."""
     told: list[E] = []
 
     def ask() -> None:
@@ -47,8 +41,7 @@ def superseded(
     asker.join()
     of_key = [entry for entry in server.http.get("/v1/requests").json()["data"] if entry["supersede"] == key]
     # In one turn of the engine both may end, the newer one first: its answer may be known.
-    assert sorted((entry["id"], entry["status"]) for entry in of_key) == sorted(
-        [(new[0], "finished"), (old[0], "cancelled")]
-    )
+    expected = [(new[0], "finished"), (old[0], "cancelled")]
+    assert sorted((entry["id"], entry["status"]) for entry in of_key) == sorted(expected)
     (error,) = told
     return error

@@ -11,19 +11,13 @@ WHEELS = "index/wheels"  # the repository of the stand-in that holds them
 
 
 class Index:
-    """An index whose wheels are the files of a repository of `hub`; faults and requests are the stand-in's.
-
-    Attributes
-    ----------
-    url
-        The address for ``PIP_INDEX_URL``.
-    """
+    """An index whose wheels are the files of a repository of `hub`; faults and requests are the stand-in's."""
 
     def __init__(self, hub: StandIn) -> None:
         self._hub = hub
         self.wheels = hub.add(WHEELS, {}).files
         self._server = Server(hub, IndexHandler, "127.0.0.3")
-        self.url = f"{self._server.url}/simple"
+        self.url = f"{self._server.url}/simple"  # for PIP_INDEX_URL
 
     def close(self) -> None:
         """Answer nobody from now on. Idempotent."""

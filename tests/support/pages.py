@@ -18,26 +18,14 @@ PART = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of code.
+    """A fenced block of code."""
 
-    Attributes
-    ----------
-    page, line
-        The page's path in the repository, and the line where the block begins.
-    heading
-        The heading right above it.
-    language
-        The word after the fence; empty for an output, or for what no program reads.
-    reason
-        Why it is not run, if a comment says so.
-    """
-
-    page: str
-    line: int
-    heading: str
-    language: str
+    page: str  # its path in the repository
+    line: int  # where the block begins
+    heading: str  # the one right above it
+    language: str  # the word after the fence; empty for an output, or for what no program reads
     code: str
-    reason: str | None
+    reason: str | None  # why it is not run, if a comment says so
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"

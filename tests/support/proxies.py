@@ -37,10 +37,7 @@ http {{
 class Proxy(AbstractContextManager["Proxy"], ABC):
     """A proxy before the server on port `upstream`.
 
-    Parameters
-    ----------
-    settings
-        Directives of the recipe, by name, with other values; None leaves one out.
+    `settings` are directives of the recipe, by name, with other values; None leaves one out.
     """
 
     program: str
@@ -51,9 +48,8 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
         self._log = folder / "log"
         command = self.command(upstream, folder, settings or {})
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                command, stderr=log, stdout=log, cwd=folder, env=self.environment(upstream)
-            )
+            own = self.environment(upstream)
+            self._process = subprocess.Popen(command, stderr=log, stdout=log, cwd=folder, env=own)
         try:
             until(self._is_listening, bool)
         except BaseException:

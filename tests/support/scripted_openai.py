@@ -26,24 +26,15 @@ NOT_FOUND = {"error": {"message": "no such path", "code": "not_found"}}
 class ScriptedOpenAI:
     """Answers everything, and remembers what it was asked for.
 
-    Attributes
-    ----------
-    counts
-        ``words``: its answers say how many words the prompt has; ``usage``: two tokens a word and five for a template;
-        ``nothing``: they say nothing.
-    held
-        Prompts of more than this many words get no answer: the server waits until their client has left. None: all do.
-    held_below
-        Nor do prompts of fewer words that come in a session.
-    together
-        The number of requests that must come before any answer begins.
+    By `counts` its answers say how many ``words`` the prompt has, or two tokens a word and five for a template
+    (``usage``), or ``nothing``.
     """
 
     def __init__(self, counts: str = "words") -> None:
         self.counts = counts
-        self.held: int | None = None
-        self.held_below = 0
-        self.together = 0
+        self.held: int | None = None  # prompts of more words get no answer: the server waits until their client leaves
+        self.held_below = 0  # nor do prompts of fewer words that come in a session
+        self.together = 0  # the number of requests that must come before any answer begins
         self._asked = asyncio.Event()
         self.asked: list[Received] = []
         self.url = ""

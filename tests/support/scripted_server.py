@@ -22,8 +22,7 @@ class Received:
 
     @property
     def fields(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.body)
-        return found
+        return json.loads(self.body)
 
 
 class Peer:

@@ -25,7 +25,6 @@ def verify(protocol: Path, folder: Path, defines: Sequence[str], options: Sequen
     """Make a verifier of `protocol` in `folder` and run it; what it says."""
     names = [f"-D{name}" for name in defines]
     call(["spin", *names, "-a", str(protocol)], folder)
-    assert COMPILER is not None
     call([COMPILER, "-O1", "-w", "-DCOLLAPSE", "-DMEMLIM=6000", *options, "-o", "pan", "pan.c"], folder)
     said = call(["./pan", DEEP, *arguments], folder)
     assert "max search depth too small" not in said

@@ -6,12 +6,17 @@ node, whenever a member's flag is raised, and whenever the test moves the step o
 
 import os
 import threading
-from collections.abc import Callable
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from pyllmcancel.step import StepItem
+from pyllmcancel.errors import ContextBusy
+from pyllmcancel.step import StepItem, StepStatus
 from tests.support.device import ON_DEVICE
-from tests.support.fake_native import CancelFlag
+from tests.support.fake_model import CancelFlag
 
 N_POLLS = 100  # graph nodes of a whole step
 # Seconds; nothing here takes more than milliseconds, but on a device that is the processor, or with a sanitizer
@@ -67,6 +72,10 @@ class HeldStep:
         return worth_aborting(
             n_tokens, n_surviving, self.progress, fixed_cost=self.fixed_cost, cost_per_token=self.cost_per_token
         )
+
+    @property
+    def polls(self) -> int:
+        return max(1, round(self.progress * N_POLLS))
 
 
 class StepGate:
@@ -149,3 +158,69 @@ class StepGate:
             if not aborted:
                 step.progress = 1.0
             return not aborted
+
+
+class GatedSteps:
+    """The base of the fake context and the fake embedder: one thread at a time, and steps that go through a gate."""
+
+    faults: Mapping[tuple[int, ...], object]  # by the tokens that a sequence begins with
+
+    def __init__(self, *, n_threads: int, abortable: bool, keeps_truth: bool) -> None:
+        self.n_threads = n_threads
+        self._abortable = abortable
+        self._keeps_truth = keeps_truth
+        self._busy = threading.Lock()
+        self._first_step = True
+        self._way: CancelFlag | None = None
+        self.gate = StepGate()  # this and what follows is for tests
+        self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
+        self.step_cost: tuple[float, float] | None = None
+        self.n_rests = 0
+
+    @abstractmethod
+    def _at(self, seq: int) -> Any: ...
+    @abstractmethod
+    def _lose(self, seq: int) -> None:
+        """Forget what a sequence has computed, which an abort has left untrue."""
+
+    def give_way(self, flag: CancelFlag) -> None:
+        self._way = flag
+
+    def rest(self) -> None:
+        with self._entered():
+            self.n_rests += 1
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise ContextBusy("a step is running on this context in another thread")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _held(self, parts: tuple[StepItem, ...], costs: tuple[float, float], *, only_unanimous: bool) -> HeldStep:
+        flags = tuple(flag for part in parts if (flag := self._at(part.seq).flag) is not None)
+        way, self._way = self._way, None
+        return HeldStep(parts, flags, *costs, only_unanimous, self._first_step, self._abortable, way)
+
+    def _run(self, held: HeldStep) -> StepStatus:
+        """Compute a step as far as its status; what an abort has left untrue is lost."""
+        status = self._status(held.items) if self.gate.run(held) else StepStatus.ABORTED
+        if status is StepStatus.OK:
+            self._first_step = False
+        elif status is not StepStatus.NO_ROOM and not self._keeps_truth:
+            for part in held.items:
+                self._lose(part.seq)
+        return status
+
+    def _fault(self, seq: int, kind: type) -> Any:
+        tokens = tuple(self._at(seq).tokens)
+        found = (fault for prompt, fault in self.faults.items() if tokens[: len(prompt)] == prompt)
+        return next((fault for fault in found if isinstance(fault, kind)), None)
+
+    def _status(self, parts: tuple[StepItem, ...]) -> StepStatus:
+        if self.next_status:
+            return self.next_status.popleft()
+        found = (self._fault(part.seq, StepStatus) for part in parts)
+        return next((status for status in found if status is not None), StepStatus.OK)

@@ -1,12 +1,8 @@
 """HTTP servers in a thread whose answers are a test's."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeVar
-
-S = TypeVar("S", bound=ThreadingHTTPServer)
+from typing import Any, Self
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -21,19 +17,29 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in ({"content-length": str(len(content))} | headers).items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, *_: object) -> None: ...
 
 
-@contextmanager
-def serving(server: S) -> Iterator[S]:
-    """Serve in a thread as long as the block runs."""
-    with server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="stub server")
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+class StubServer(ThreadingHTTPServer):
+    """A server that serves from the beginning, until it is closed or its block ends."""
+
+    def __init__(self, handler: type[Handler], host: str = "127.0.0.1") -> None:
+        super().__init__((host, 0), handler)
+        self.url = f"http://{host}:{self.server_port}"
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name="stub server")
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join()
+            self.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

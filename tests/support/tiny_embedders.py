@@ -7,7 +7,7 @@ and what cannot is ``[UNK]``, as with the whole one.
 
 from functools import cache
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from gguf import PoolingType, TokenType
 
@@ -15,7 +15,6 @@ from tests.support.gguf_bytes import GgufBytes
 from tests.support.tiny_models import (
     VOCABULARIES,
     Metadata,
-    TinyOptions,
     TinyShape,
     Vocabulary,
     Weights,
@@ -39,15 +38,14 @@ def load_wordpieces(size: int = 2048, path: Path = VOCABULARIES / "ggml-vocab-be
     return Vocabulary((*SPECIAL, *tokens), ())
 
 
-def write_tiny_encoder(path: Path, *, pooling: PoolingType = PoolingType.MEAN, **options: Unpack[TinyOptions]) -> Path:
+def write_tiny_encoder(path: Path, *, pooling: PoolingType = PoolingType.MEAN, **options: Any) -> Path:
     """Write a BERT: it looks both ways, keeps no memory, and knows no position beyond its context."""
     shape = encoder_shape(**options)
-    return write_model(
-        path, "bert", encoder_weights(shape), encoder_metadata(shape, pooling), wordpiece_metadata(shape)
-    )
+    metadata = encoder_metadata(shape, pooling)
+    return write_model(path, "bert", encoder_weights(shape), metadata, wordpiece_metadata(shape))
 
 
-def encoder_shape(**options: Unpack[TinyOptions]) -> TinyShape:
+def encoder_shape(**options: Any) -> TinyShape:
     return TinyShape(**({"vocabulary": load_wordpieces(), "n_ctx_train": N_BERT_CONTEXT} | options))
 
 
@@ -106,7 +104,7 @@ def wordpiece_metadata(shape: TinyShape) -> Metadata:
     } | ids
 
 
-def write_tiny_decoder(path: Path, *, pooling: PoolingType = PoolingType.LAST, **options: Unpack[TinyOptions]) -> Path:
+def write_tiny_decoder(path: Path, *, pooling: PoolingType = PoolingType.LAST, **options: Any) -> Path:
     """Write a Qwen 3 that pools: it looks back only, and each text ends with EOS, whose vector is the text's."""
     shape = TinyShape(**options)
     metadata = attention_metadata(shape) | {"pooling_type": int(pooling)}

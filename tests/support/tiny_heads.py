@@ -10,11 +10,11 @@ it got the right state.
 """
 
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 
-from tests.support.tiny_models import TinyOptions, TinyShape, Weights, attention_metadata, write_model
+from tests.support.tiny_models import TinyShape, Weights, attention_metadata, write_model
 
 TOKEN: Literal["token"] = "token"
 STATE: Literal["state"] = "state"
@@ -26,7 +26,7 @@ def write_tiny_heads(
     reads: Literal["token", "state"] = TOKEN,
     strength: float = 1.0,
     nameless: bool = False,
-    **options: Unpack[TinyOptions],
+    **options: Any,
 ) -> Path:
     """Write the model.
 
@@ -66,7 +66,7 @@ def write_tiny_heads(
 
 
 def write_tiny_window_heads(
-    path: Path, *, reads: Literal["token", "state"] = TOKEN, strength: float = 1.0, **options: Unpack[TinyOptions]
+    path: Path, *, reads: Literal["token", "state"] = TOKEN, strength: float = 1.0, **options: Any
 ) -> Path:
     """Write the other model, whose even layers see the last 32 tokens only; see `write_tiny_heads`."""
     shape = TinyShape(**options)

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
@@ -84,24 +84,12 @@ def load_vocabulary(size: int = 1024, path: Path = VOCABULARIES / "ggml-vocab-gp
     return Vocabulary((*tokens, *SPECIAL_TOKENS), tuple(merges))
 
 
-class TinyOptions(TypedDict, total=False):
-    """Keyword arguments of every maker; `TinyShape` has their defaults."""
-
-    seed: int
-    n_layer: int
-    n_embd: int
-    n_head: int
-    n_head_kv: int
-    n_ff: int
-    n_ctx_train: int
-    vocabulary: Vocabulary
-    chat_template: str | None
-    eos_id: int | None
-
-
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TinyShape:
-    """The parts of a tiny model; a layer without attention or feed-forward has no use for the sizes of these."""
+    """The parts of a tiny model, which are the `options` of every maker.
+
+    A layer without attention or feed-forward has no use for the sizes of these.
+    """
 
     seed: int = 0
     n_layer: int = 2
@@ -176,9 +164,7 @@ class Weights(dict[str, NDArray[np.float32]]):
         self.normal(f"{block}.ssm_out.weight", n_embd, n_inner, gain=2.0)
 
 
-def write_tiny_llama(
-    path: Path, *, quantization: GGMLQuantizationType | None = None, **options: Unpack[TinyOptions]
-) -> Path:
+def write_tiny_llama(path: Path, *, quantization: GGMLQuantizationType | None = None, **options: Any) -> Path:
     """Write a llama: attention in every layer; with a `quantization` of its matrices."""
     shape = TinyShape(**options)
     return write_model(path, "llama", llama_weights(shape), attention_metadata(shape), quantization=quantization)
@@ -194,7 +180,7 @@ def llama_weights(shape: TinyShape) -> Weights:
 
 
 def write_tiny_sliding_window(
-    path: Path, *, window: int = 32, quantization: GGMLQuantizationType | None = None, **options: Unpack[TinyOptions]
+    path: Path, *, window: int = 32, quantization: GGMLQuantizationType | None = None, **options: Any
 ) -> Path:
     """Write a gemma2: layers 0, 2, … see the last `window` tokens only, the others all of them."""
     shape = TinyShape(**options)
@@ -212,7 +198,7 @@ def write_tiny_sliding_window(
     return write_model(path, "gemma2", weights, metadata, quantization=quantization)
 
 
-def write_tiny_recurrent(path: Path, **options: Unpack[TinyOptions]) -> Path:
+def write_tiny_recurrent(path: Path, **options: Any) -> Path:
     """Write a mamba: no attention, but a state of fixed size for each sequence."""
     shape = TinyShape(**options)
     weights = Weights(shape)
@@ -222,7 +208,7 @@ def write_tiny_recurrent(path: Path, **options: Unpack[TinyOptions]) -> Path:
     return write_model(path, "mamba", weights, mamba_metadata(shape))
 
 
-def write_tiny_hybrid(path: Path, **options: Unpack[TinyOptions]) -> Path:
+def write_tiny_hybrid(path: Path, **options: Any) -> Path:
     """Write a jamba: layers 0, 2, … are mamba's, the others attention without positions."""
     shape = TinyShape(**options)
     if shape.n_layer < 2:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from gguf import PoolingType
 
@@ -15,7 +15,6 @@ from tests.support.tiny_embedders import (
 )
 from tests.support.tiny_models import (
     Metadata,
-    TinyOptions,
     TinyShape,
     attention_metadata,
     tokenizer_metadata,
@@ -30,7 +29,7 @@ TEMPLATE = (
 
 
 def write_tiny_cross_encoder(
-    path: Path, *, labels: Sequence[str] = (), has_last_layer: bool = True, **options: Unpack[TinyOptions]
+    path: Path, *, labels: Sequence[str] = (), has_last_layer: bool = True, **options: Any
 ) -> Path:
     """Write a BERT whose first token is scored by two layers, once for each label; without labels there is one score.
 
@@ -54,7 +53,7 @@ def write_cross_encoder(
     return write_model(path, "bert", weights, metadata, tokenizer)
 
 
-def write_tiny_qwen_ranker(path: Path, *, template: str | None = TEMPLATE, **options: Unpack[TinyOptions]) -> Path:
+def write_tiny_qwen_ranker(path: Path, *, template: str | None = TEMPLATE, **options: Any) -> Path:
     """Write a Qwen 3 whose last token is scored: yes or no, as probabilities."""
     shape = TinyShape(**options)
     weights = decoder_weights(shape)

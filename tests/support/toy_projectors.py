@@ -40,29 +40,17 @@ TEXT_EMBD = 64
 
 @dataclass(frozen=True, slots=True)
 class Eyes:
-    """The sizes of a projector that sees.
-
-    Attributes
-    ----------
-    patch, side
-        Pixels of a patch's and of a tile's side.
-    merge
-        A row is made of `merge` x `merge` patches.
-    text_embd
-        Numbers of a row: the text model's embedding.
-    half
-        The matrices are F16, as in most published projectors.
-    """
+    """The sizes of a projector that sees."""
 
     n_embd: int = N_EMBD
     n_head: int = N_HEAD
     n_ff: int = N_FF
     n_layer: int = N_LAYER
-    patch: int = PATCH
-    side: int = SIDE
-    merge: int = MERGE
-    text_embd: int = TEXT_EMBD
-    half: bool = False
+    patch: int = PATCH  # pixels of a patch's side
+    side: int = SIDE  # and of a tile's
+    merge: int = MERGE  # a row is made of `merge` x `merge` patches
+    text_embd: int = TEXT_EMBD  # numbers of a row: the text model's embedding
+    half: bool = False  # the matrices are F16, as in most published projectors
 
 
 TOY = Eyes()
@@ -143,9 +131,8 @@ def vision_tower(eyes: Eyes = TOY, *, gated: bool) -> Tensors:
 
 def with_positions(tensors: Tensors, eyes: Eyes = TOY) -> Tensors:
     tensors["v.patch_embd.bias"] = normal("patch.bias", eyes.n_embd)
-    tensors["v.position_embd.weight"] = normal(
-        "positions", (eyes.side // eyes.patch) ** 2, eyes.n_embd, gain=eyes.n_embd**0.5
-    )
+    n_patches = (eyes.side // eyes.patch) ** 2
+    tensors["v.position_embd.weight"] = normal("positions", n_patches, eyes.n_embd, gain=eyes.n_embd**0.5)
     return tensors
 
 
@@ -250,10 +237,13 @@ def write_text_gemma3(path: Path) -> Path:
     for block in weights.blocks():
         weights.attention(block)
         weights.feed_forward(block)
-        for norm, size in (("attn_q_norm", head), ("attn_k_norm", head)):
-            weights.constant(f"{block}.{norm}.weight", size)
-        weights.constant(f"{block}.post_attention_norm.weight", shape.n_embd)
-        weights.constant(f"{block}.post_ffw_norm.weight", shape.n_embd)
+        for norm, size in (
+            ("attn_q", head),
+            ("attn_k", head),
+            ("post_attention", shape.n_embd),
+            ("post_ffw", shape.n_embd),
+        ):
+            weights.constant(f"{block}.{norm}_norm.weight", size)
     weights.per_token("token_embd.weight", gain=1.0)  # which gemma multiplies by the root of n_embd
     weights.constant("output_norm.weight", shape.n_embd)
     weights.per_token("output.weight", gain=LOGIT_STD)

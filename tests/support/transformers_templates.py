@@ -22,10 +22,8 @@ class AssistantBlocks(Extension):
         return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
 
 
-def tojson(
-    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, **options: bool) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, **options)
 
 
 def raise_exception(message: str) -> NoReturn:
@@ -38,9 +36,8 @@ def strftime_now(form: str) -> str:
 
 @cache
 def compiled(source: str) -> Template:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[AssistantBlocks, loopcontrols]
-    )
+    extensions = [AssistantBlocks, loopcontrols]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = tojson
     environment.globals |= {"raise_exception": raise_exception, "strftime_now": strftime_now}
     return environment.from_string(source)

@@ -13,7 +13,7 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyllmcancel.server.running.process  # noqa: F401 - the command line imports it late
 from pyllmcancel.cli import main
@@ -64,19 +64,15 @@ def keep_server(connection: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def become_server(asked: dict[str, object], streams: list[int]) -> NoReturn:
+def become_server(asked: dict[str, Any], streams: list[int]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in zip((1, 2), streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
-    environment, options, folder = asked["environment"], asked["options"], asked["folder"]
-    assert isinstance(environment, dict)
-    assert isinstance(options, list)
-    assert isinstance(folder, str)
     os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    sys.argv[1:] = ["serve", *options]
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    sys.argv[1:] = ["serve", *asked["options"]]
     try:
         status = main(sys.argv[1:])
     except SystemExit as error:

@@ -127,9 +127,7 @@ FORMS = (
     chat("an answer after the system message", system(0), said(1), user(2), tools=True),
     chat("a call and its result", system(0), user(1), called(LONG), returned(2), tools=True),
     chat("two calls at once", user(0), called("1", "2"), returned(1, "1"), returned(2, "2"), tools=True),
-    chat(
-        "two rounds of calls", user(0), called("a"), returned(1, "a"), called("b"), returned(2, "b"), said(3), user(4)
-    ),
+    chat("two rounds", user(0), called("a"), returned(1, "a"), called("b"), returned(2, "b"), said(3), user(4)),
     chat("a question after a result", user(0), called(LONG), returned(1), user(2), tools=True),
     chat("a system message after a result", user(0), called(LONG), returned(1), system(2), tools=True),
     chat(LATE_RESULT, user(0), called(LONG), user(1), returned(2), tools=True),

@@ -1,13 +1,10 @@
 """Fixtures of the terminal view's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.stub_server import serving
 from tests.support.tiny_models import write_tiny_llama
 from tests.top.stage import Stage
 
@@ -20,5 +17,5 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    with serving(Stage()) as opened:
+    with Stage() as opened:
         yield opened

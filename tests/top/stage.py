@@ -1,7 +1,6 @@
 """A server whose answers are the test's."""
 
 import json
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 from tests.support import stub_server
@@ -23,25 +22,16 @@ pyllmcancel_tokens_saved_total 5031.0
 
 
 def entry(request_id: str, **changed: Any) -> Fields:
-    found = {
-        "id": request_id,
-        "status": "running",
-        "phase": "decode",
-        "owner": "",
-        "session": None,
-        "supersede": None,
+    nothing = ("session", "supersede", "finish_reason", "cancel_reason", "superseded_by", "cancel_latency_ms", "error")
+    numbers = {
         "prompt_tokens": 100,
         "prompt_tokens_done": 100,
         "completion_tokens": 13,
         "max_tokens": 64,
-        "finish_reason": None,
-        "cancel_reason": None,
-        "superseded_by": None,
-        "cancel_latency_ms": None,
-        "error": None,
         "seconds": 1.5,
     }
-    return found | changed
+    found = {"id": request_id, "status": "running", "phase": "decode", "owner": ""}
+    return dict.fromkeys(nothing) | numbers | found | changed
 
 
 def cancelled(request_id: str, reason: str, latency_ms: float, **changed: Any) -> Fields:
@@ -49,14 +39,11 @@ def cancelled(request_id: str, reason: str, latency_ms: float, **changed: Any) -
     return entry(request_id, **ending | {"cancel_latency_ms": latency_ms} | changed)
 
 
-class Stage(ThreadingHTTPServer):
+class Stage(stub_server.StubServer):
     """Answers a path with what `answers` has for it; `posted` are the paths of the cancels that came."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(Handler)
         self.keys: set[str | None] = set()
         self.posted: list[str] = []
         self.answers: dict[str, tuple[int, bytes]] = {"/metrics": (200, METRICS.encode())}

@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import pytest
@@ -40,23 +41,20 @@ def test_ctrl_c_cancels_the_answer_and_a_second_one_leaves(tmp_path: Path) -> No
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_the_server_of_a_chat_that_is_killed_ends() -> None:
     with TemporaryDirectory(prefix="chat-") as folder:  # a socket's path is short
-        check_the_server_of_a_killed_chat(Path(folder))
-
-
-def check_the_server_of_a_killed_chat(tmp_path: Path) -> None:
-    with chat(tmp_path, "stdlib-coder") as mine:
-        mine.until_drawn("\n>")
-        (server,) = mine.children()
-        (left,) = (tmp_path / "tmp").iterdir()
-        mine.signal(signal.SIGKILL)
-        until(Path(f"/proc/{server}").exists, lambda there: not there)
-    assert left.exists()
-    with chat(tmp_path, "stdlib-coder") as mine:
-        mine.until_drawn("\n>")
-        assert not left.exists(), "the next chat removes what a killed one has left"
-        mine.press("\x04")
-        assert mine.wait() == 0
-    assert not any((tmp_path / "tmp").iterdir())
+        place = Path(folder)
+        with chat(place, "stdlib-coder") as mine:
+            mine.until_drawn("\n>")
+            (server,) = mine.children()
+            (left,) = (place / "tmp").iterdir()
+            mine.signal(signal.SIGKILL)
+            until(Path(f"/proc/{server}").exists, lambda there: not there)
+        assert left.exists()
+        with chat(place, "stdlib-coder") as mine:
+            mine.until_drawn("\n>")
+            assert not left.exists(), "the next chat removes what a killed one has left"
+            mine.press("\x04")
+            assert mine.wait() == 0
+        assert not any((place / "tmp").iterdir())
 
 
 def test_a_model_that_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -64,6 +62,11 @@ def test_a_model_that_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str
     assert "there is no file" in capsys.readouterr().err
     assert main(["chat", "http://127.0.0.1:9"]) == 1
     assert "connection refused" in capsys.readouterr().err
+
+
+def answering(status: int, **content: Any) -> httpx.Client:
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, **content))
+    return httpx.Client(transport=transport, base_url="http://here")
 
 
 @pytest.mark.parametrize(
@@ -75,19 +78,16 @@ def test_a_model_that_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_an_answer_that_was_cut_is_not_taken_for_a_whole_one(status: int, body: bytes, why: str) -> None:
-    transport = httpx.MockTransport(lambda _: httpx.Response(status, content=body))
-    with httpx.Client(transport=transport, base_url="http://here") as client, pytest.raises(ChatError, match=why):
+    with answering(status, content=body) as client, pytest.raises(ChatError, match=why):
         list(answered(client, []))
 
 
 @pytest.mark.parametrize(("props", "base"), [({"chats": False}, True), ({"chats": True}, False), ({}, False)])
 def test_a_base_model_is_recognised(props: dict[str, bool], base: bool) -> None:
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=props))
-    with httpx.Client(transport=transport, base_url="http://here") as client:
+    with answering(200, json=props) as client:
         assert is_base(client) is base
 
 
 def test_text_of_a_whole_answer() -> None:
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=PIECE + b"data: [DONE]\n\n"))
-    with httpx.Client(transport=transport, base_url="http://here") as client:
+    with answering(200, content=PIECE + b"data: [DONE]\n\n") as client:
         assert list(answered(client, [])) == ["Hi"]
