@@ -18,7 +18,6 @@ from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.media.settings import MediaSettings
 from tests.support import media_library
-from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, mp3, png, wav
 from tests.support.media_library import RecordingLibrary, seeing
@@ -45,8 +44,14 @@ def chat(*content: Any, **fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": list(content)}], "max_tokens": 2} | fields
 
 
-def error_of(exchange: Exchange) -> dict[str, Any]:
-    return exchange.json()["error"]
+async def refused(world: World, path: str, body: dict[str, Any], *said: Any) -> None:
+    """Check the status of a refusal, the beginning of the name of its field, and words of its message."""
+    status, param, words = said
+    exchange = await world.post(path, body)
+    error = exchange.json()["error"]
+    assert exchange.status == status, exchange.body
+    assert (error["param"] or "").startswith(param)
+    assert words in error["message"]
 
 
 # -- forms ------------------------------------------------------------------------------------------------------------
@@ -101,18 +106,10 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a bare mp3": (CHAT, chat(sound(data=MP3, format="mp3")), f"[audio of {len(mp3(10))}]"),
     "a tool's result": (CHAT, chat(messages=TOOLS_RESULT), f"what is this?{SEEN}"),
     "an image block": (MESSAGES, chat(BLOCK, TEXT), f"user\n{SEEN}what is this?<|im_end|>"),
-    "blocks in their order": (
-        MESSAGES,
-        chat(TEXT, TEXT, BLOCK, TEXT),
-        f"?\nwhat is this?{SEEN}what is this?<|im_end|>",
-    ),
+    "blocks in their order": (MESSAGES, chat(TEXT, TEXT, BLOCK, TEXT), f"?\nwhat is this?{SEEN}what is this?"),
     "a screenshot of Claude Code": (MESSAGES, looked({"content": [TEXT, BLOCK]}, TEXT), f"what is this?{SEEN}"),
     "a failed tool with a screenshot": (MESSAGES, looked({"is_error": True, "content": [BLOCK]}), f"Error: {SEEN}"),
-    "an input image": (
-        RESPONSES,
-        items({"type": "input_text", "text": "what?"}, INPUT),
-        f"user\nwhat?{SEEN}<|im_end|>",
-    ),
+    "an input image": (RESPONSES, items({"type": "input_text", "text": "a"}, INPUT), f"user\na{SEEN}<|im_end|>"),
     "an input audio": (RESPONSES, items(AUDIO), HEARD),
     "a screenshot of Codex": (RESPONSES, OF_CODEX, f"here{SEEN}"),
 }
@@ -174,21 +171,18 @@ async def test_several_prompts_have_their_own_pictures_and_sounds(world: World, 
 @pytest.mark.parametrize(
     ("text", "data", "words"),
     [
-        ("no mark", ["AAAA"], "0 times, but multimodal_data has 1"),
-        ("{0}{0}", ["AAAA"], "2 times, but multimodal_data has 1"),
-        ("{0}", ["malformed"], "picture or sound 1: neither a URL nor valid base64"),
-        ("{0}", [""], "picture or sound 1: it is empty"),
-        ("{0}", ["AAAA"], "picture or sound 1: this format is not supported"),
+        ("no mark", "AAAA", "0 times, but multimodal_data has 1"),
+        ("{0}{0}", "AAAA", "2 times, but multimodal_data has 1"),
+        ("{0}", "malformed", "picture or sound 1: neither a URL nor valid base64"),
+        ("{0}", "", "picture or sound 1: it is empty"),
+        ("{0}", "AAAA", "picture or sound 1: this format is not supported"),
     ],
 )
 async def test_a_prompt_with_other_marks_than_data_is_refused(
-    world: World, library: RecordingLibrary, text: str, data: list[str], words: str
+    world: World, library: RecordingLibrary, text: str, data: str, words: str
 ) -> None:
-    prompt = {"prompt_string": text.format(await marker_of(world)), "multimodal_data": data}
-    exchange = await world.post(COMPLETION, {"prompt": prompt})
-    assert exchange.status == 400
-    assert words in error_of(exchange)["message"]
-    assert error_of(exchange)["param"] == "prompt"
+    prompt = {"prompt_string": text.format(await marker_of(world)), "multimodal_data": [data]}
+    await refused(world, COMPLETION, {"prompt": prompt}, 400, "prompt", words)
     assert library.given == []
 
 
@@ -222,19 +216,6 @@ async def test_no_text_becomes_a_picture(world: World, library: RecordingLibrary
     assert mark in text
 
 
-async def test_a_text_with_the_engines_own_mark_is_refused(world: World, library: RecordingLibrary) -> None:
-    exchange = await world.post(CHAT, chat(library.marker, RED_URL))
-    assert (exchange.status, error_of(exchange)["param"]) == (400, "messages")
-
-
-async def test_a_template_that_omits_a_picture_is_told() -> None:
-    omits = "{% for message in messages[1:] %}{{ message.content }}{% endfor %}"
-    async with seeing(chat_template=omits) as (world, _):
-        exchange = await world.post(CHAT, chat(RED_URL))
-        assert exchange.status == 400
-        assert "omits a picture" in error_of(exchange)["message"]
-
-
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 ASKING = {
@@ -247,31 +228,47 @@ ASKING = {
 }
 
 
-async def asked_of(world: World, path: str) -> tuple[Exchange, str]:
+async def asked_of(world: World, path: str) -> tuple[dict[str, Any], str]:
     body, param = ASKING[path]
     if path == COMPLETION:
         body = {"prompt": body["prompt"] | {"prompt_string": await marker_of(world)}}
-    return await world.post(path, body), param
+    return body, param
 
 
 @pytest.mark.parametrize("path", ASKING)
 async def test_a_model_without_a_projector_says_so(path: str) -> None:
     async with open_world() as world:
-        exchange, param = await asked_of(world, path)
-        assert exchange.status == 400, exchange.body
-        assert "without a projector (--mmproj)" in error_of(exchange)["message"]
-        assert error_of(exchange)["param"] == param
+        body, param = await asked_of(world, path)
+        await refused(world, path, body, 400, param, "without a projector (--mmproj)")
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, COMPLETION])
 async def test_a_limit_of_a_picture_is_told_in_the_dialects_shape(path: str) -> None:
     async with seeing(media=MediaSettings(max_pixels=16)) as (world, library):
-        exchange, param = await asked_of(world, path)
-        assert exchange.status == 413, exchange.body
-        error = error_of(exchange)
-        assert "1: it has 8 x 8 pixels, but at most 16" in error["message"]
-        assert error["param"] == param
+        body, param = await asked_of(world, path)
+        await refused(world, path, body, 413, param, "1: it has 8 x 8 pixels, but at most 16")
+        error = (await world.post(path, body)).json()["error"]
         assert error["type"] == ("request_too_large" if path == MESSAGES else "invalid_request_error")
+        assert library.given == []
+
+
+OMITS = "{% for message in messages[1:] %}{{ message.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("options", "body", "said"),
+    [
+        ({}, chat(RecordingLibrary.marker, RED_URL), (400, "messages", "")),
+        ({}, chat(*[RED_URL] * 500), (413, "", "at most 100 pictures and sounds, not 500")),
+        ({}, chat(RED_URL, truncate_prompt_tokens=5), (400, "truncate_prompt_tokens", "")),
+        ({"chat_template": OMITS}, chat(RED_URL), (400, "", "omits a picture")),
+    ],
+)
+async def test_a_conversation_that_cannot_have_its_pictures_is_refused(
+    options: dict[str, Any], body: dict[str, Any], said: tuple[int, str, str]
+) -> None:
+    async with seeing(**options) as (world, library):
+        await refused(world, CHAT, body, *said)
         assert library.given == []
 
 
@@ -301,93 +298,72 @@ async def test_a_source_is_read_once_and_the_engine_gets_its_bytes_and_its_owner
     assert (len(n_read), library.owners) == (2, [""])
 
 
-async def test_pictures_too_large_by_header_are_refused_undecoded(world: World, library: RecordingLibrary) -> None:
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+async def test_pictures_too_large_by_header_are_refused_undecoded(
+    world: World, library: RecordingLibrary, path: str
+) -> None:
     library.n_least = 5_000
-    for path, body, param in (
-        (CHAT, chat(RED_URL), "messages"),
-        (RESPONSES, items(INPUT), "input"),
-        (MESSAGES, chat(BLOCK), "messages"),
-    ):
-        exchange = await world.post(path, body)
-        assert exchange.failure == (400, "context_length_exceeded")
-        assert exchange.json()["error"]["param"] == param
+    body, param = ASKING[path]
+    exchange = await world.post(path, body)
+    assert exchange.failure == (400, "context_length_exceeded")
+    assert exchange.json()["error"]["param"] == param
     assert library.given == []
     await world.served(f"{MESSAGES}/count_tokens", {"messages": [{"role": "user", "content": [BLOCK]}]})
 
 
+FOREIGN_FORMS: list[tuple[str, dict[str, Any], str]] = [
+    (MESSAGES, {"content": [{"type": "image", "source": {"type": "file", "file_id": "f"}}]}, "'file'"),
+    (MESSAGES, {"content": [{"type": "image", "source": {"type": "url", "url": "file:///x"}}]}, "url"),
+    (MESSAGES, {"role": "assistant", "content": [BLOCK]}, "'image' is the user's"),
+    (RESPONSES, {"content": [{"type": "input_image", "file_id": "f"}]}, "file_id"),
+    (RESPONSES, {"content": [{"type": "input_file", "file_id": "f"}]}, "'input_file'"),
+    (RESPONSES, {"role": "assistant", "content": [INPUT]}, "the model's own"),
+]
+BAD_PARTS: list[tuple[dict[str, Any], int, str]] = [
+    (image(data_url(gif(65_535, 65_535))), 413, "65,535 x 65,535"),
+    (image(data_url(b"<svg/>", "image/svg+xml")), 400, "SVG"),
+    (sound(data=data_url(RED)), 400, "sound 2: this format"),
+    (sound(), 400, "it is empty"),
+    ({"type": "image_url"}, 400, "image_url"),
+    ({"type": "image_url", "image_url": {}}, 400, "url"),
+    ({"type": "image_url", "image_url": 7}, 400, "image_url"),
+    ({"type": "input_audio", "input_audio": "x"}, 400, "input_audio"),
+    ({"type": "file", "file": {"file_id": "f"}}, 400, "'file' is not supported"),
+    ({"type": "video_url", "video_url": {"url": "x"}}, 400, "'video_url' is not supported"),
+]
+
+
+def turn(path: str, message: dict[str, Any]) -> dict[str, Any]:
+    """A body of one message, by default the user's."""
+    field = "input" if path == RESPONSES else "messages"
+    return {field: [{"role": "user"} | message]} | ({"max_tokens": 2} if path == MESSAGES else {})
+
+
 @pytest.mark.parametrize(
-    ("part", "status", "words"),
-    [
-        (image(data_url(gif(65_535, 65_535))), 413, "65,535 x 65,535"),
-        (image(data_url(b"<svg/>", "image/svg+xml")), 400, "SVG"),
-        ({"type": "input_audio", "input_audio": {"data": data_url(RED)}}, 400, "sound 2: this format"),
-        ({"type": "input_audio", "input_audio": {}}, 400, "it is empty"),
-        ({"type": "image_url"}, 400, "image_url"),
-        ({"type": "image_url", "image_url": {}}, 400, "url"),
-        ({"type": "image_url", "image_url": 7}, 400, "image_url"),
-        ({"type": "input_audio", "input_audio": "x"}, 400, "input_audio"),
-        ({"type": "file", "file": {"file_id": "f"}}, 400, "'file' is not supported"),
-        ({"type": "video_url", "video_url": {"url": "x"}}, 400, "'video_url' is not supported"),
-    ],
+    ("path", "body", "status", "words"),
+    [(CHAT, chat(RED_URL, TEXT, part), status, words) for part, status, words in BAD_PARTS]
+    + [(path, turn(path, message), 400, words) for path, message, words in FOREIGN_FORMS],
 )
-async def test_a_bad_part_is_refused_in_words(part: dict[str, Any], status: int, words: str) -> None:
+async def test_a_bad_part_is_refused_in_words(path: str, body: dict[str, Any], status: int, words: str) -> None:
     settings = MediaSettings(max_bytes=10_000, max_seconds=2.0)
     async with seeing(media=settings) as (world, library):
-        exchange = await world.post(CHAT, chat(RED_URL, TEXT, part))
-        assert exchange.status == status, exchange.body
-        assert words in error_of(exchange)["message"]
-        assert error_of(exchange)["param"].startswith("messages")
+        await refused(world, path, body, status, "input" if path == RESPONSES else "messages", words)
         assert library.given == []
         assert (await world.post(CHAT, chat("and now?"))).status == 200
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "words"),
-    [
-        (MESSAGES, {"content": [{"type": "image", "source": {"type": "file", "file_id": "f"}}]}, "'file'"),
-        (MESSAGES, {"content": [{"type": "image", "source": {"type": "url", "url": "file:///x"}}]}, "url"),
-        (MESSAGES, {"role": "assistant", "content": [BLOCK]}, "'image' is the user's"),
-        (RESPONSES, {"content": [{"type": "input_image", "file_id": "f"}]}, "file_id"),
-        (RESPONSES, {"content": [{"type": "input_file", "file_id": "f"}]}, "'input_file'"),
-        (RESPONSES, {"role": "assistant", "content": [INPUT]}, "the model's own"),
-    ],
-)
-async def test_forms_of_others_are_refused_in_words(world: World, path: str, body: dict[str, Any], words: str) -> None:
-    field = "messages" if path == MESSAGES else "input"
-    exchange = await world.post(
-        path, {field: [{"role": "user"} | body]} | ({"max_tokens": 2} if path == MESSAGES else {})
-    )
-    assert exchange.status == 400, exchange.body
-    assert words in error_of(exchange)["message"]
-
-
-async def test_hundreds_of_pictures_are_refused_by_their_number(world: World, library: RecordingLibrary) -> None:
-    exchange = await world.post(CHAT, chat(*[RED_URL] * 500))
-    assert exchange.status == 413
-    assert "at most 100 pictures and sounds, not 500" in error_of(exchange)["message"]
-    assert library.given == []
 
 
 async def test_a_projector_without_eyes_takes_sounds_only() -> None:
     async with seeing(Modality.AUDIO) as (world, _):
         assert (await world.post(CHAT, chat(AUDIO))).status == 200
-        exchange = await world.post(CHAT, chat(RED_URL))
-        assert (exchange.status, "takes no pictures" in error_of(exchange)["message"]) == (400, True)
+        await refused(world, CHAT, chat(RED_URL), 400, "", "takes no pictures")
 
 
 async def test_a_picture_that_the_decoder_refuses_is_named_by_place(world: World, library: RecordingLibrary) -> None:
-
     def refuse(_pause: Pause) -> None:
         raise MediaError("it has no pixels", 1)
 
     library.on_prepare = refuse
-    exchange = await world.post(CHAT, chat(RED_URL, TEXT, BLUE_URL))
-    assert (exchange.status, error_of(exchange)["message"]) == (400, "picture 2: it has no pixels")
-
-
-async def test_a_conversation_with_pictures_is_not_truncated(world: World) -> None:
-    exchange = await world.post(CHAT, chat(RED_URL, truncate_prompt_tokens=5))
-    assert (exchange.status, error_of(exchange)["param"]) == (400, "truncate_prompt_tokens")
+    await refused(world, CHAT, chat(RED_URL, TEXT, BLUE_URL), 400, "", "picture 2: it has no pixels")
 
 
 # -- files and urls ---------------------------------------------------------------------------------------------------
@@ -398,8 +374,7 @@ async def test_a_file_below_the_folder_is_read(tmp_path: Path) -> None:
     async with seeing(media=MediaSettings(path=tmp_path)) as (world, library):
         assert (await world.post(CHAT, chat(image("file://red.png")))).status == 200
         assert SEEN in library.prompt
-        exchange = await world.post(CHAT, chat(image("file://../x")))
-        assert (exchange.status, "there is no file" in error_of(exchange)["message"]) == (400, True)
+        await refused(world, CHAT, chat(image("file://../x")), 400, "", "there is no file")
 
 
 class Web:
@@ -431,7 +406,7 @@ class Web:
 
 
 @asynccontextmanager
-async def fetching(**settings: Any) -> AsyncIterator[tuple[World, RecordingLibrary, Web]]:
+async def fetching(max_bodies: int = 1 << 20, **settings: Any) -> AsyncIterator[tuple[World, RecordingLibrary, Web]]:
     """A server that fetches from a `Web`, and one name that leads into a private network."""
     web = Web()
 
@@ -440,7 +415,7 @@ async def fetching(**settings: Any) -> AsyncIterator[tuple[World, RecordingLibra
 
     async with (
         await asyncio.start_server(web.take, "127.0.0.1", 0) as listening,
-        seeing(media=MediaSettings(urls=True, **settings)) as (world, library),
+        seeing(max_bodies=max_bodies, media=MediaSettings(urls=True, **settings)) as (world, library),
     ):
         web.port = listening.sockets[0].getsockname()[1]
         max_bytes = world.app.state.server.config.media.max_bytes
@@ -461,74 +436,42 @@ async def test_a_picture_is_fetched() -> None:
 
 async def test_no_picture_is_fetched_from_a_private_network() -> None:
     async with fetching() as (world, library, _web):
-        exchange = await world.post(CHAT, chat(image("http://intern.test/x.png")))
-        assert exchange.status == 400
-        assert error_of(exchange)["message"].startswith("picture 1: ")
-        assert "not on the public network" in error_of(exchange)["message"]
+        private = chat(image("http://intern.test/x.png"))
+        await refused(world, CHAT, private, 400, "", "picture 1: intern.test is not on the public network")
         assert library.given == []
 
 
 async def test_a_picture_that_does_not_come_is_given_up() -> None:
     async with fetching(fetch_timeout=0.05) as (world, _, web):
         web.answers = False
-        exchange = await world.post(CHAT, chat(web.part))
-        assert exchange.status == 400
-        assert "picture 1: it could not be fetched within 0.05 s" in error_of(exchange)["message"]
+        await refused(world, CHAT, chat(web.part), 400, "", "picture 1: it could not be fetched within 0.05 s")
         if web.asked.is_set():  # on a busy machine the time may be over before
             await web.left.wait()
 
 
-async def test_fetched_bytes_count_as_the_bodys() -> None:
-    async with fetching(max_bytes=1 << 20) as (world, _, web):
-        world.app.state.server.fetcher = Fetcher(1 << 20, world.app.state.server.fetcher.resolve, lambda _: True)
-        full = open_world(max_bodies=1, media=MediaSettings(urls=True))
-        async with full as other:
-            other.engine.media = RecordingLibrary(other.model)  # type: ignore[assignment]
-            other.app.state.server.fetcher = world.app.state.server.fetcher
-            exchange = await other.post(CHAT, chat(web.part))
-            assert (exchange.status, error_of(exchange)["code"]) == (503, "busy")
-
-
-async def test_files_of_this_machine_count_as_the_bodys(tmp_path: Path) -> None:
+async def test_fetched_bytes_and_files_of_this_machine_count_as_the_bodys(tmp_path: Path) -> None:
     (tmp_path / "red.png").write_bytes(RED)
-    async with open_world(max_bodies=1, media=MediaSettings(path=tmp_path)) as world:
-        world.engine.media = RecordingLibrary(world.model)  # type: ignore[assignment]
+    async with fetching(max_bodies=1, path=tmp_path) as (world, _, web):
         assert (await world.post(CHAT, chat(RED_URL))).status == 200
-        exchange = await world.post(CHAT, chat(image("file://red.png")))
-        assert (exchange.status, error_of(exchange)["code"]) == (503, "busy")
+        for part in (web.part, image("file://red.png")):
+            assert (await world.post(CHAT, chat(part))).failure == (503, "busy")
 
 
-ENDS = ["client", "cancel", "newer", "shutdown"]
-
-
-async def end(world: World, exchange: Exchange, how: str) -> None:
-    match how:
-        case "client":
-            exchange.leave()
-        case "cancel":
-            assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
-        case "newer":
-            assert (await world.complete("newer", headers={"x-supersede": "key"}, max_tokens=1).end()).status == 200
-        case "shutdown":
-            await world.shut_down()
-
-
-MINE = {"x-request-id": "mine", "x-supersede": "key"}
-
-
-@pytest.mark.parametrize("how", ENDS)
-async def test_a_fetch_ends_with_its_request(how: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "status"), [("disconnect", 0), ("explicit", 499), ("superseded", 499), ("shutdown", 503)]
+)
+async def test_a_fetch_ends_with_its_request(reason: str, status: int) -> None:
     async with fetching(fetch_timeout=60.0) as (world, library, web):
         web.answers = False
-        exchange = world.begin("POST", CHAT, chat(web.part), headers=MINE)
+        exchange = world.begin("POST", CHAT, chat(web.part), headers={"x-request-id": "mine", "x-supersede": "key"})
         await web.asked.wait()
         (listed,) = await world.requests()
         assert (listed["id"], listed["status"]) == ("mine", "waiting")
         # Others are answered meanwhile.
         assert (await world.post(CHAT, chat("hello"))).status == 200
-        await end(world, exchange, how)
+        if reason == "disconnect":
+            exchange.leave()
+        await world.bring_about(reason)
         await web.left.wait()
-        if how != "client":
-            await exchange.end()
-            assert exchange.status == (503 if how == "shutdown" else 499)
+        assert (await exchange.end()).status == status
         assert library.given == []
