@@ -14,7 +14,7 @@ from pyllmcancel._native import Model
 
 LAYERS = os.environ.get("PYLLMCANCEL_TEST_LAYERS", "none")
 ON_DEVICE = LAYERS != "none"
-# tools/test_vulkan.py sets this for a device that corrupts the heap if a model has experts: docs/measured/lavapipe.md.
+# tools/test_vulkan.py sets this for a device that corrupts the heap if a model has experts, and says why.
 IS_UNSOUND = ON_DEVICE and "GGML_VK_DISABLE_FUSION" in os.environ
 # A device that is the processor takes a second for what the CPU's back end does in a hundredth.
 FEWER = 20 if ON_DEVICE else 1
