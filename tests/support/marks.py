@@ -13,4 +13,4 @@ def mostly_long(values: Iterable[Any], *short: Any) -> list[Any]:
         raise ValueError(f"not all are parameters: {short}")
     rest = pytest.mark.long, pytest.mark.sweep
     several = [(value, value if isinstance(value, tuple) else (value,)) for value in found]
-    return [pytest.param(*values, marks=() if value in short else pytest.mark.long) for value, values in several]
+    return [pytest.param(*values, marks=() if value in short else rest) for value, values in several]
