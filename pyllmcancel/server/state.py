@@ -18,6 +18,7 @@ from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import BusyError, Error, InvalidRequestError
+from pyllmcancel.events import RequestStatus
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
@@ -32,7 +33,7 @@ from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
 from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
-from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.streams.kept import KeptAnswer, conversation_key
 from pyllmcancel.server.streams.kept_answers import KeptAnswers, StreamGauges
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader
@@ -97,7 +98,7 @@ class ServerState:
         self.pile_up = PileUp()
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
         # To the server in front, if there is one.
-        self.links = Links(self.streams.readers_of, self._cancel, self._ahead_of, self._wake)
+        self.links = Links(self._cancel, self._ahead_of, self._wake)
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
@@ -191,6 +192,12 @@ class ServerState:
         if self.config.strict_model and name and name not in (self.model_name, *self.aliases):
             message = f"the model {name!r} is not served here, but {self.model_name!r} is"
             raise ApiError(404, message, param="model", code="model_not_found")
+
+    def preparing(self, owner: str, stream: str) -> list[EngineRequest]:
+        """Return the requests that are not accepted yet, and whose stream may have this name."""
+        registry = self.engine.registry
+        by_id = [one for one in registry.requests(owner) if (one.id, one.status) == (stream, RequestStatus.PREPARING)]
+        return by_id + registry.preparing(conversation_key(stream), owner)
 
     def adopt(self, engine: Engine) -> None:
         """Serve with this engine from now on."""

@@ -25,8 +25,8 @@ class Exchange:
         The owner of the key that the request was sent with, and whether it is an administrator's. By `ApiKeys`.
     is_from_front, sees_all
         True if a front has sent the request, with its key; and what the front says of the sender. By `FromFront`.
-    request_id, arrived_at, left_at
-        The id; the monotonic times of the arrival, and of the client's leaving the front. By `RequestContext`.
+    request_id, arrived_at
+        The id, and the monotonic time of the arrival. By `RequestContext`.
     created_at
         The time that the answer says it was created, in seconds since the epoch.
     client_gone
@@ -47,7 +47,6 @@ class Exchange:
     sees_all: bool | None = None
     request_id: str = ""
     arrived_at: float = 0.0
-    left_at: float | None = None
     created_at: float = field(default_factory=time.time)
     client_gone: bool = False
     request: Request | None = None
