@@ -39,6 +39,7 @@ from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.supervision import Supervision
+from pyllmcancel.server.streams import routes as streams_routes
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
@@ -51,11 +52,13 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.remotes import Remotes
-    from pyllmcancel.front.requests import FrontRequests
+    from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.listening import Listener
     from pyllmcancel.server.running.key_rotation import Hangups
     from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.streams.kept import KeptAnswer
+    from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
 logger = logging.getLogger("pyllmcancel.front")
 uvicorn_logger = logging.getLogger("uvicorn.error")
@@ -74,9 +77,14 @@ class FrontState:
     keys: KeyRing
     engine: FrontRequests
     workers: Workers
-    streams: FrontRequests  # the processes have them
+    streams: KeptAnswers[KeptAnswer]
     n_ctx: int = 0
     model_name: str = ""
+
+    def preparing(self, owner: str, stream: str) -> list[FrontRequest]:
+        """Return the requests that no process has accepted, and whose stream will have this name."""
+        coming = [(one, one.keeping) for one in self.engine.coming(owner)]
+        return [one for one, keeping in coming if keeping is not None and stream in (keeping.name, one.id)]
 
 
 def create_router_app(
@@ -95,7 +103,7 @@ def create_router_app(
     router = Router(keeper, config, autoload=autoload, idle_loads=idle_loads, paths=paths, remotes=remotes)
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
     keys, requests = KeyRing(config.api_keys, config.admin_api_keys), router.requests
-    state = FrontState(config, keys, engine=requests, workers=workers, streams=requests)
+    state = FrontState(config, keys, engine=requests, workers=workers, streams=router.streams)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -114,11 +122,12 @@ def create_router_app(
             if kept is not None:
                 await asyncio.to_thread(kept.close)
             await router.close()
+            await router.streams.close()
             await workers.wait_closed()
 
     ours = (
         *(models_routes.router, feed.router, requests_routes.router),
-        *(batches_routes.router, page.router),
+        *(streams_routes.router, batches_routes.router, page.router),
     )
     routers = (*ours, page.live_router) if config.ui else ours
     routes = [route for one in routers for route in one.routes if getattr(route, "path", "") != STEPS]

@@ -1,4 +1,4 @@
-"""Streams, stored responses and conversations, which some worker has; the front does not know which one.
+"""Stored responses and conversations, which some worker has; the front does not know which one.
 
 All workers are asked at once, and the one that has it answers. One that does not answer in time is not waited for.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pyllmcancel.front.forwarding import kept, pass_through
+from pyllmcancel.front.forwarding import pass_through
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Head, ask
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import WORKER_PATH, AskPart, Done, HavePart, Part
@@ -62,16 +62,6 @@ async def begun_by(worker: Worker, message: Message, stack: ExitStack) -> tuple[
             return exchange, await exchange.head()
     except (OSError, Broken):
         return None
-
-
-async def list_of_each(message: Message, owner: str, workers: Sequence[Worker], answer: Answer) -> None:
-    """Send a request for streams to all workers, and their lists to the client as one; an error of one as it is."""
-    found: list[Any] = []
-    for worker, head, content in await answers_of(workers, message, answer.scope):
-        if head.status != 200:
-            return await answer.whole(head.status, kept(head.headers), content)
-        found += [one for one in json.loads(content) if (owner, one["request_id"]) not in worker.given_away]
-    return await answer.json(found)
 
 
 async def answers_of(workers: Sequence[Worker], message: Message, scope: Scope) -> list[tuple[Worker, Head, bytes]]:

@@ -148,10 +148,14 @@ class Answer:
         self.scope = scope
         self.head: Head | None = None  # set when the answer has begun
         self.complete = False
-        self._send = send
+        self.send = send
         self._connection = connection_of(scope)
         self._last = BLANK
         self._is_dropped = False
+
+    def redirect(self, send: Send) -> None:
+        """Have an answer that has not begun sent elsewhere."""
+        self.send, self._connection = send, None
 
     def drop(self) -> None:
         """Send nothing more: the client has left."""
@@ -160,7 +164,7 @@ class Answer:
     async def begin(self, status: int, headers: Headers) -> None:
         self.head = Head(status, headers)
         if not self._is_dropped:
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     @property
     def is_chunked(self) -> bool:
@@ -181,12 +185,12 @@ class Answer:
         # The HTTP server learns later than its transport that the connection has failed.
         has_failed = self._connection is not None and self._connection.is_closing
         if not (self._is_dropped or has_failed):
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            await self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
         self.complete = True
         if not self._is_dropped:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def whole(self, status: int, headers: Headers, content: bytes) -> None:
         """Send an answer in one piece."""
@@ -211,7 +215,7 @@ class Answer:
             told = json.dumps(shape.word(api_error(error), request_id_of(self.scope)))
             between = b"" if self._last.endswith(BLANK) else BLANK  # ends an event that is cut
             event = ("event: error\n" if shape is ANTHROPIC else "") + f"data: {told}\n\n"
-            await self._send({"type": "http.response.body", "body": between + event.encode(), "more_body": False})
+            await self.send({"type": "http.response.body", "body": between + event.encode(), "more_body": False})
             return
         if self._connection is not None:
             self._connection.drop()

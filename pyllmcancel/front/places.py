@@ -27,7 +27,8 @@ Key = tuple[str, Name]  # the model, and the name
 
 def names_of(request: FrontRequest) -> tuple[Name, ...]:
     """Return the names that decide the place of a request. An id is one: the process finds that it is in use."""
-    found = [(ID, request.id), (KEY, request.supersede), *((ID, one) for one in request.streams)]
+    stream = None if request.keeping is None else request.keeping.name
+    found = [(ID, request.id), (KEY, request.supersede), (ID, stream)]
     if not request.spreads:
         found += [(SESSION, request.parent), (SESSION, request.session)]
     return tuple(dict.fromkeys((kind, name) for kind, name in found if name is not None))

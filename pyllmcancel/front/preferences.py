@@ -20,7 +20,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.forms import form_fields
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
 from pyllmcancel.server.origin import CONVERSATION_HEADERS, KEY_FIELDS, PARENT_FIELDS, SESSION_FIELDS, is_name
-from pyllmcancel.server.streams.kept import conversation_key
+from pyllmcancel.server.streams.kept import Keeping, conversation_key
 from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 
 if TYPE_CHECKING:
@@ -109,17 +109,15 @@ def take_preferences(
         request.parent or name_in(fields, PARENT_FIELDS),
         request.supersede or name_in(fields, KEY_FIELDS),
     )
-    if stream_keep > 0 and fields.get("stream") is True:
+    if stream_keep > 0 and fields.get("stream") is True and not request.is_background:
         asked, conversation = fields.get("keep_going"), conversation_of(scope)
         if conversation is not None:
             names = names._replace(supersede=names.supersede or conversation_key(conversation))
-            request.streams = (conversation, request.id)
-        elif asked:
-            request.streams = (request.id,)
-        if request.streams:
-            request.keeps = stream_keep
+        if conversation is not None or asked:
+            seconds = stream_keep
             if isinstance(asked, float | int) and asked is not True and asked > 0:
-                request.keeps = min(asked, stream_keep)
+                seconds = min(asked, stream_keep)
+            request.keeping = Keeping(conversation or request.id, seconds)
     return names
 
 

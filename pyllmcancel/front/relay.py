@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
 from pyllmcancel.front.forwarding import Lost, connected, process_ended
+from pyllmcancel.front.kept import KeptSend
 from pyllmcancel.front.link import Delivery, Link
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
 from pyllmcancel.requests.request import Names
-from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LEFT, LINK, START, STATE
+from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_header
 from pyllmcancel.server.http.workers import ClientLeft
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pyllmcancel.front.forwarding import Answer, Message
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.worker import Worker
+    from pyllmcancel.server.streams.kept import KeptAnswer
+    from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
 T = TypeVar("T")
 IDLE_HEADER = PRIORITY.lower().encode()
@@ -47,21 +50,15 @@ class Relay:
 
     Attributes
     ----------
-    keeps
-        The seconds for which the request goes on without its client, whose stream can be taken up again; 0 if it does
-        not, None until that is known.
-    left_at
-        When the client left, in monotonic seconds.
-    outlives
-        True if the request may go on after its client's call: its stream can be taken up again, or it is a response in
-        the background.
+    kept
+        Sends the answer if that can be taken up again; else None.
     """
 
     def __init__(self, requests: FrontRequests, request: FrontRequest, answer: Answer) -> None:
         self.request = request
-        self.keeps: float | None = None
-        self.left_at: float | None = None
-        self.outlives = False
+        self.kept: KeptSend | None = None
+        self._has_left = False  # the client
+        self._is_settled = False  # what becomes of the request without its client is known
         self._requests = requests
         self._answer = answer
         self._link: Link | None = None
@@ -86,35 +83,36 @@ class Relay:
 
     def client_left(self) -> None:
         if not self._answer.complete:
-            self.left_at = time.monotonic()
-            self._answer.drop()
+            self._has_left = True
             self._done.set()
-            if self.keeps is not None:
-                self.keep(self.keeps)
+            if self._is_settled:
+                self._go_on_alone()
 
-    def keep(self, seconds: float) -> None:
-        """Let the request go on without its client, for so long after the leaving: its process counts on from there."""
-        self.keeps = seconds
-        self._delivery.delivered.keeps_body = seconds > 0.0
-        if self.left_at is None:
+    def settle(self, streams: KeptAnswers[KeptAnswer]) -> None:
+        """Keep the answer among these streams, if its request says so. What becomes of the request without its client
+        is known from now on.
+
+        Called in the task that has the request computed. ApiError if too many streams go on.
+        """
+        if self.request.keeping is not None:
+            self.kept = KeptSend(self.request, self._requests, streams, self._answer, self._done.set)
+            self._answer.redirect(self.kept)
+        self._is_settled = True
+        if self._has_left:
+            self._go_on_alone()
+
+    def _go_on_alone(self) -> None:
+        """Go on without the client, or cancel the request."""
+        if self.kept is not None:
+            self.kept.kept.expect_reader()
             return
-        if not (seconds or (self.outlives and self._is_accepted)):  # a response in the background goes on
+        self._answer.drop()
+        if not (self.request.is_background and self._is_accepted):
             self._requests.cancel(self.request, CancelReason.DISCONNECT)
             return
+        self._answer.complete = True  # nothing more is written
         if self._link is not None:
-            self._link.command(LEFT)
-        if seconds:
-            self._end_unseen()
-
-    def _end_unseen(self) -> None:
-        """Cancel the request when its client has left for too long, unless its process counts that."""
-        assert self.left_at is not None
-        assert self.keeps is not None
-        wait = self.left_at + self.keeps - time.monotonic()
-        if wait > 0.0:
-            self._timers.append(asyncio.get_running_loop().call_later(wait, self._end_unseen))
-        elif not self._is_accepted:
-            self._requests.cancel(self.request, CancelReason.DISCONNECT)
+            self._link.pass_on = None
 
     def cancelled(self) -> None:
         """Note that the request is cancelled, and is to be ended here; it may also have ended otherwise."""
@@ -129,6 +127,8 @@ class Relay:
             self._limit_now()  # it waited for its model
         for timer in self._timers:
             timer.cancel()
+        if self.kept is not None:
+            self.kept.kept.stop_timer()
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -175,16 +175,18 @@ class Relay:
 
     @property
     def is_awaited(self) -> bool:
-        """True if the client waits for an answer."""
+        """True if the client waits for an answer, or for its beginning if that is kept."""
         return not self._done.is_set()
 
     async def until_done(self, task: asyncio.Task[None]) -> None:
-        """Wait until the client has its answer, has left (ClientLeft), or the task has ended. The task goes on."""
+        """Wait until the client has its answer, may read it, has left (ClientLeft), or the task has ended. The task
+        goes on.
+        """
         task.add_done_callback(lambda _: self._done.set())
         await self._done.wait()
         if task.done():
             await task
-        if self.left_at is not None:
+        if self._has_left:
             raise ClientLeft
 
     # -- in its process -----------------------------------------------------------------------------------------------
@@ -202,22 +204,19 @@ class Relay:
             The client has no answer yet, and is to get this one.
         ClientLeft
         """
-        delivered, left_at = self._delivery.delivered, self.left_at
-        head, body = delivered.as_head(), bytes(delivered.body or b"")
-        sizes = b"%d,%d" % (len(head), len(body)) if head else b"1"
-        headers = [(ARRIVED, arrival_header(self._answer.scope, left_at, process.clock_ahead)), (LINK, sizes)]
+        delivered = self._delivery.delivered
+        head = delivered.as_head()
+        arrived = arrival_header(self._answer.scope, process.clock_ahead)
+        headers = [(ARRIVED, arrived), (LINK, b"%d" % len(head))]
         headers += [(AGAIN, b"1")] if self._was_accepted else []
         headers += [(IDLE_HEADER, b"idle")] if self.request.is_idle else []
-        begun = await connected(message, process.address, headers, head + body if head else b"")
+        begun = await connected(message, process.address, headers, head)
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
-        process.given_away -= {(self.request.owner, name) for name in self.request.found_by}
+        process.given_away.discard(self.request.response)
         link = self._link = Link(begun, delivered)
         process.on_leave.add(self._leave_process)
         try:
-            # The client may have left, or the request may have been cancelled, while the connection was made.
-            if self.left_at != left_at and self.keeps:
-                link.command(LEFT)
-            if self.request.cancellation.requested:
+            if self.request.cancellation.requested:  # while the connection was made
                 self.cancelled()
             if not message.is_kept:
                 message.body, self._has_body = b"", False
@@ -241,7 +240,7 @@ class Relay:
     def _can_go_on(self) -> bool:
         """True if another process could go on with the answer."""
         request = self.request
-        is_answered = self._answer.complete and not self.outlives
+        is_answered = self._answer.complete and not request.is_background
         is_over = request.cancellation.requested or request.ended.done() or is_answered
         return not is_over and self._has_body and self._delivery.delivered.can_go_on
 
@@ -316,7 +315,7 @@ class Relay:
             self._n_lost += not self._is_given_away
             self._note_move()
             raise Lost from None
-        if reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
+        if reason in (CancelReason.DISCONNECT, CancelReason.STALLED) and self.kept is None:
             raise ClientLeft
         self._end_without_process()
         await self.break_off(process_ended() if reason is None else self.request.cancel_error())
@@ -327,14 +326,10 @@ class Relay:
         given_away = self.request.process.given_away
         if len(given_away) > MOST_GIVEN_AWAY:
             given_away.clear()
-        given_away |= {(self.request.owner, name) for name in self.request.found_by}
+        given_away.add(self.request.response)
         if self.request.status is not RequestStatus.PREPARING:
             self.request.status = RequestStatus.LOADING  # until the next process accepts it
         self._is_accepted = False
-        if self.left_at is not None:
-            self.left_at = time.monotonic()  # clients that have taken its stream up again have to do so once more
-            if self.keeps:
-                self._end_unseen()
 
     async def break_off(self, error: Exception) -> None:
         """End the request, and the client's answer, if that has begun; else raise the error."""

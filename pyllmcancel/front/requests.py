@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.requests.effects import Accepted
     from pyllmcancel.requests.request import Names, Origin, RequestSummary
+    from pyllmcancel.server.streams.kept import Keeping
 
 
 class FrontRequest(Request):
@@ -40,10 +41,8 @@ class FrontRequest(Request):
     ----------
     model
         The name of its model; empty until it is known.
-    streams
-        The names by which its stream can be taken up again.
-    keeps
-        The seconds for which that stream goes on without a reader.
+    keeping
+        How its stream is kept; None if it ends when its client leaves.
     is_background
         True if it is a response that is generated after its answer.
     previous
@@ -56,8 +55,6 @@ class FrontRequest(Request):
         The process that it was sent to last; None before.
     ahead
         What it waits for in its process, as that says; None if it does not wait there.
-    n_readers
-        The readers of its stream, if that can be taken up again.
     on_cancel
         Called once when it is cancelled, from `FrontRequests.arrive` on.
     """
@@ -65,24 +62,22 @@ class FrontRequest(Request):
     def __init__(self, **origin: Unpack[Origin]) -> None:
         super().__init__(Cancellation(Event()), **origin)  # no step of this process reads it
         self.model = ""
-        self.streams: tuple[str, ...] = ()
-        self.keeps = 0.0
+        self.keeping: Keeping | None = None
         self.is_background = False
         self.previous: str | None = None
         self.keep_alive: float | None = None
         self.spreads = False
         self.process: Worker | None = None
         self.on_cancel: Callable[[], object] = lambda: None
-        self.n_readers: int | None = None
         self.ahead: Ahead | None = None
         self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
         self._usage = Usage()
         self._in_slots: tuple[int, ...] = ()
 
     @property
-    def found_by(self) -> tuple[str, ...]:
-        """The names by which its answer can be found later: as a stream, and as a stored response."""
-        return self.id, f"{RESPONSE_PREFIX}{self.id}", *self.streams
+    def response(self) -> tuple[str, str]:
+        """The owner and the id by which its answer can be found later, if it is a response that is stored."""
+        return self.owner, f"{RESPONSE_PREFIX}{self.id}"
 
     def take_size(self, size: list[Any], adapters: list[tuple[int, float]]) -> None:
         """Take what a process says of a request that it has accepted."""
@@ -91,7 +86,7 @@ class FrontRequest(Request):
 
     def take_state(self, told: list[Any]) -> None:
         """Take how far the request is."""
-        status, slots, self.paused, self.n_readers, times, done, cached, generated, drafts, *waits = told
+        status, slots, self.paused, times, done, cached, generated, drafts, *waits = told
         self.ahead = Ahead(*waits[0]) if waits and waits[0] is not None else None
         ahead = 0.0 if self.process is None else self.process.clock_ahead
         self.admitted_at, self.first_token_at = (None if one is None else one - ahead for one in times)
@@ -129,7 +124,7 @@ class FrontRequests:
     def __init__(self, max_waiting: int) -> None:
         self.registry = Registry(max_waiting)
         self.observers = Observers()
-        self.failure = None  # as an engine has one
+        self.failure, self.forked = None, False  # as an engine has them
         self._positions: dict[FrontRequest, int] = {}
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
         self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
@@ -210,11 +205,6 @@ class FrontRequests:
         here = (RequestStatus.PREPARING, RequestStatus.LOADING)
         return [one for one in self.registry.requests(owner) if isinstance(one, FrontRequest) and one.status in here]
 
-    def readers_of(self, request: Request | RequestSummary) -> int | None:
-        """Return the number of readers of a live request's stream; None if it is not kept."""
-        found = self.registry.find(request.id, owner=request.owner)
-        return found.n_readers if isinstance(found, FrontRequest) and found.created_at == request.created_at else None
-
     def ahead_of(self, request: Request | RequestSummary) -> Ahead | None:
         """Return what is ahead of a request: those that wait for the same model, or what its process says."""
         found = self.registry.find(request.id, owner=request.owner)
@@ -240,6 +230,9 @@ class FrontRequests:
         self, request: Request, reason: CancelReason = CancelReason.EXPLICIT, deadline: Deadline | None = None
     ) -> bool:
         return self._endings.cancel(request, reason, deadline)
+
+    def dropped(self, request: Request) -> None:
+        self.cancel(request, CancelReason.DISCONNECT)
 
     def note_cancel(self, request: FrontRequest, told: dict[str, Any]) -> None:
         """Note that its process has cancelled the request, unless it was cancelled here."""

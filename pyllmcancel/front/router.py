@@ -17,7 +17,7 @@ from starlette.datastructures import QueryParams
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
-from pyllmcancel.front.everywhere import bring, exchange_with_each, list_of_each
+from pyllmcancel.front.everywhere import bring, exchange_with_each
 from pyllmcancel.front.forwarding import (
     Answer,
     Lost,
@@ -35,9 +35,11 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.workers import ClientLeft
-from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
+from pyllmcancel.server.limits import MAX_STREAMS, SMALL_BODY
 from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.origin import plain_origin, priority_of
+from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.routes import not_ready
 from pyllmcancel.shares import Shares
 
@@ -56,9 +58,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.front")
 
 # Paths of what computes nothing: which worker has it is not known, or does not matter.
-STREAMS = re.compile(r"/v1/stream(?:/(.*))?", re.DOTALL)
 RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
-LOOKUP, SHARED = "/v1/streams/lookup", ("/docs", "/openapi.json")
+SHARED = ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
 
 
@@ -95,6 +96,7 @@ class Router:
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
+        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
         self._bodies = Shares(config.limits.max_bodies, several=config.shared)  # long ones that are kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,7 +104,7 @@ class Router:
             return
         try:
             path = scope["path"]
-            if scope["method"] == "POST" and path != LOOKUP and not RESPONSES.fullmatch(path):
+            if scope["method"] == "POST" and not RESPONSES.fullmatch(path):
                 await self._compute(scope, receive, send)
                 return
             message, answer = Message.of(scope, await read_body(receive)), Answer(scope, send)
@@ -120,13 +122,9 @@ class Router:
     async def _look_up(self, message: Message, answer: Answer) -> None:
         """Answer what computes nothing."""
         scope = answer.scope
-        path, owner = scope["path"], owner_of(scope)
-        if message.method in ("GET", "DELETE") and (found := STREAMS.fullmatch(path)):
-            await self._to_stream(found[1], message, answer)
-        elif found := RESPONSES.fullmatch(path):
+        path = scope["path"]
+        if found := RESPONSES.fullmatch(path):
             await self._to_response(found, message, answer)
-        elif path == LOOKUP:
-            await list_of_each(message, owner, self._serving_any(), answer)
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
         else:
@@ -155,6 +153,8 @@ class Router:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             await relay.until_done(task)
+        if relay.kept is not None and relay.kept.response is not None:
+            await relay.kept.response(scope, receive, send)
 
     async def _relayed(self, message: Message, relay: Relay, scope: Scope) -> None:
         """Have a request computed, which may go on after its client's call, and write its ending, if nobody has."""
@@ -162,8 +162,9 @@ class Router:
         try:
             self.requests.take_over(request, relay.cancelled)
             await self._read(scope, message, relay)
-            relay.outlives = bool(request.streams or request.is_background)
-            connection = None if relay.outlives else connection_of(scope)
+            relay.settle(self.streams)
+            outlives = request.is_background or relay.kept is not None
+            connection = None if outlives else connection_of(scope)
             # A client that has vanished, or does not read, cancels its request.
             cancel = partial(self.requests.cancel, request)
             with nullcontext() if connection is None else connection.answering(cancel):
@@ -195,7 +196,6 @@ class Router:
         request.model, request.spreads = spec.name, exchange_of(scope).spreads
         if names != (request.session, request.parent, request.supersede, request.priority):
             self.requests.arrivals.name(request, names)
-        relay.keep(request.keeps)
         for deadline, seconds in self._deadlines.items():
             usual = math.inf if request.is_idle else seconds
             relay.ends_after(min(seconds_in(fields, deadline), usual), deadline)
@@ -291,7 +291,7 @@ class Router:
     async def _to_response(self, path: re.Match[str], message: Message, answer: Answer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
         owner = owner_of(answer.scope)
-        coming = [one for one in self.requests.coming(owner) if one.is_background and path[1] in one.found_by]
+        coming = [one for one in self.requests.coming(owner) if one.is_background and path[1] == one.response[1]]
         if coming:
             if (message.method, path[2]) != ("POST", "/cancel"):
                 raise not_ready()
@@ -310,30 +310,6 @@ class Router:
         head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
         told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
         await answer.json(head | told)
-
-    async def _to_stream(self, name: str | None, message: Message, answer: Answer) -> None:
-        """Send, or delete, a stream; its request may still wait for its model."""
-        scope, owner = answer.scope, owner_of(answer.scope)
-        if name is None:
-            name = query_of(scope).get("conv_id", "")
-        if not 0 < len(name) <= MAX_NAME:
-            await exchange_with_each(message, self._serving_any(), answer)  # it has the words for what is wrong
-            return
-        coming = [one for one in self.requests.coming(owner) if name in one.streams]
-        if scope["method"] == "GET":
-            if coming:
-                raise not_ready()
-            if not self.keeper.ready():
-                raise ApiError(404, "no model is loaded, so there is no stream", code="stream_not_found")
-            await exchange_with_each(message, self._having(owner, name), answer)
-            return
-        for request in coming:
-            self.requests.cancel(request)
-        if self.keeper.ready():
-            await exchange_with_each(message, self._having(owner, name), answer)
-            return
-        await answer.begin(204, [])
-        await answer.end()
 
 
 def query_of(scope: Scope) -> QueryParams:

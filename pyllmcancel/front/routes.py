@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import CollectorRegistry, generate_latest
 
 from pyllmcancel import __version__
 from pyllmcancel.front.everywhere import answer_of, answers_of, unreached
@@ -20,6 +21,7 @@ from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
 from pyllmcancel.server.routes_health import MetricsFormat
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.kept_answers import StreamGauges
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -264,7 +266,9 @@ async def props(request: Request) -> Any:
 
 @router.get("/metrics")
 async def metrics(request: Request, format: MetricsFormat = None) -> Response:  # noqa: A002 - each process reads it
-    """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several."""
+    """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several; and
+    those of streams, which are kept here.
+    """
     check_may_see_all(request)
     keeper = router_of(request).keeper
     found = await answers_of(keeper.ready(), Message.of(request.scope, b""), request.scope)
@@ -273,6 +277,10 @@ async def metrics(request: Request, format: MetricsFormat = None) -> Response:  
         for one, head, content in found
         if head.status == 200
     }
+    if state_of(request).config.metrics:
+        streams = CollectorRegistry()
+        streams.register(StreamGauges(state_of(request).streams))
+        texts[""] = generate_latest(streams).decode()
     return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

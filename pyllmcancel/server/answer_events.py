@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Write = Callable[[bytes], Awaitable[None]]
 Broken = RequestCancelled | RequestFailed | ApiError
+ErrorForReader = Callable[[Broken], ApiError | None]
 # Answers of more tokens are encoded in a thread: the event loop must notice disconnects meanwhile.
 INLINE_ANSWER = 4_096
 DONE = b"data: [DONE]\n\n"
@@ -61,7 +62,7 @@ class AnswerEvents:
     def names_events(self) -> bool:
         return self._dialect.names_events
 
-    async def write_to(self, write: Write, error_for_reader: Callable[[Broken], ApiError | None]) -> bool:
+    async def write_to(self, write: Write, error_for_reader: ErrorForReader) -> bool:
         """Pass the events to `write` as they come, and return whether the last one was written.
 
         If the answer breaks off, `error_for_reader` returns the error that a reader gets; None if no reader is left, so
@@ -74,7 +75,7 @@ class AnswerEvents:
             # Before the end of the body: nothing may follow that.
             pinger.cancel()
 
-    async def _write_answer(self, write: Write, error_for_reader: Callable[[Broken], ApiError | None]) -> bool:
+    async def _write_answer(self, write: Write, error_for_reader: ErrorForReader) -> bool:
         try:
             await self._write_events(write, OPENING, self._dialect.opening())
             async for batch in self._stream.batches():

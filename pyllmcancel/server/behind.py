@@ -6,11 +6,11 @@ how far the request is. One frame says how the request ended, so the front knows
 has stopped: at once if it was cancelled, after the answer if the request outlives the answer, else before its end. A
 frame is a byte that names its kind, the length of its content as four bytes, and the content.
 
-The front writes commands after its request, each a line: the reason of a cancel, or that the client has left. If the
-front closes the connection before the end, its request is cancelled, as any client's.
+The front writes commands after its request, each a line: the reason of a cancel, or that an idle request waits or goes
+on. If the front closes the connection before the end, its request is cancelled, as any client's.
 
 A request whose answer was begun by another server comes with what was delivered (see `pyllmcancel.server.delivered`),
-before its body: the header says how many bytes that has, those that describe it and those of the answer. The header
+before its body: the header of the link says how many bytes describe that, mostly none. The header
 `AGAIN` says that another server has accepted the request before, or this one before it was started again: what is
 stored under its id is its own.
 """
@@ -53,15 +53,11 @@ ACCEPTED, STATE, START, MARK, BODY, END, ENDED, CLOSED = b"A", b"P", b"S", b"T",
 """The kinds: the request was accepted, how far it is, the answer's start, a mark, a piece, the end, the request's
 ending, and the end of the frames, for an answer that has none.
 """
-# The commands that are no reasons of a cancel: the client has left an answer that goes on without it; an idle request
-# waits, since there are others for this machine, or goes on.
-LEFT, WAIT, GO = b"left", b"wait", b"go"
+# The commands that are no reasons of a cancel: an idle request waits, since others use this machine, or goes on.
+WAIT, GO = b"wait", b"go"
 DOES_NOT_GO_ON = 409  # the status for an answer that another server began, and this one would not continue alike
 STATE_SECONDS = 0.1  # between two looks at how far requests are
 LENGTH = b"content-length"
-
-Readers = Callable[["Request"], int | None]
-"""Returns the number of readers of a request's stream, if it is kept; see `KeptAnswers.readers_of`."""
 
 
 def frame(kind: bytes, content: bytes = b"") -> bytes:
@@ -88,8 +84,6 @@ class Link:
         self._has_ending = False  # the request's ending is among them
         self._owed = OPENED  # what comes before the next frame
         self._n_commands = 0
-        self._has_body = False  # the application has the whole body of the request
-        self._client_left = False  # and the answer goes on without it
         self._is_given_up = False  # the request is cancelled, and the application is to learn that its client has left
         connection.on_ahead = self._read_commands
         if connection.ahead:
@@ -107,27 +101,18 @@ class Link:
                     request.must_wait = command == WAIT
                     self._links.engine().registry.wake()
                 continue
-            reason = None if command == LEFT else CancelReason(command.decode())
-            if reason is not None and request is not None:
+            reason = CancelReason(command.decode())
+            if request is not None:
                 self._links.engine().cancel(request, reason)
-            if reason is None:
-                self._client_left = True
-            elif request is None or reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
+            if request is None or reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
                 self._is_given_up = True
-            if self._has_left:
                 self._connection.wake()
-
-    @property
-    def _has_left(self) -> bool:
-        """True if the application is to learn that the client has left. It learns of LEFT after the body."""
-        return self._is_given_up or (self._client_left and self._has_body)
 
     async def receive(self) -> Message:
         """Receive what the application receives: the body, and that the client has left."""
-        message = None if self._has_left else await self._receive()
-        if message is None or self._has_left:
+        message = None if self._is_given_up else await self._receive()
+        if message is None or self._is_given_up:
             return {"type": "http.disconnect"}
-        self._has_body |= not message.get("more_body", False)
         return message
 
     # -- the frames ---------------------------------------------------------------------------------------------------
@@ -204,11 +189,11 @@ class Link:
         """Return the fields of a request's entry that change while it lives."""
         seen = request.summary()
         done = seen.prompt_tokens_done, seen.cached_tokens, seen.completion_tokens
-        readers, times = self._links.readers(request), (seen.times.admitted, seen.times.first_token)
+        times = seen.times.admitted, seen.times.first_token
         ahead = self._links.engine().ahead_of(request)
         if ahead is not None and ahead.seconds is not None:
             ahead = ahead._replace(seconds=round(ahead.seconds))  # so that it seldom changes
-        return str(seen.status), list(seen.slots), seen.paused, readers, times, *done, [*seen.drafts], ahead
+        return str(seen.status), list(seen.slots), seen.paused, times, *done, [*seen.drafts], ahead
 
     async def close(self) -> None:
         """Send how the request ended, as soon as it has, and wait for the front to close the link. A request whose
@@ -268,8 +253,7 @@ def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
 class Links:
     """The links of a server. Used in the event loop only."""
 
-    def __init__(self, readers: Readers, engine: Callable[[], Engine]) -> None:
-        self.readers = readers
+    def __init__(self, engine: Callable[[], Engine]) -> None:
         self.engine = engine
         self._links: set[Link] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -302,13 +286,13 @@ class FrontLinks:
         self._links = links
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sizes = next((value for name, value in scope.get("headers", ()) if name == LINK), b"")
-        connection = connection_of(scope) if sizes else None
+        size = next((value for name, value in scope.get("headers", ()) if name == LINK), b"")
+        connection = connection_of(scope) if size else None
         if connection is None:
             await self._app(scope, receive, send)
             return
         try:
-            delivered, receive = await delivered_before(scope, receive, sizes)
+            delivered, receive = await delivered_before(scope, receive, int(size))
         except ClientDisconnect:
             return
         exchange = exchange_of(scope)
@@ -330,18 +314,16 @@ def link_of(scope: Scope) -> Link | None:
     return link
 
 
-async def delivered_before(scope: Scope, receive: Receive, header: bytes) -> tuple[Delivered | None, Receive]:
-    """Read what was delivered, by the header of the link, and return it with the function that receives the rest of the
+async def delivered_before(scope: Scope, receive: Receive, n_before: int) -> tuple[Delivered | None, Receive]:
+    """Read the bytes that tell what was delivered, and return that with the function that receives the rest of the
     body.
     """
-    sizes = [int(one) for one in header.split(b",")]
-    if len(sizes) == 1:
+    if not n_before:
         return None, receive
     read, message = bytearray(), dict[str, Any](more_body=True)
-    while len(read) < sum(sizes) and message.get("more_body", False):
+    while len(read) < n_before and message.get("more_body", False):
         message = dict(await receive())
         read += message.get("body", b"")
-    n_head, n_before = sizes[0], sum(sizes)
     if len(read) < n_before:
         raise ClientDisconnect
     lengths = [(LENGTH, b"%d" % (int(value) - n_before)) for name, value in scope["headers"] if name == LENGTH]
@@ -351,4 +333,4 @@ async def delivered_before(scope: Scope, receive: Receive, header: bytes) -> tup
     async def receive_rest() -> Message:
         return rest.pop() if rest else await receive()
 
-    return Delivered.read(bytes(read[:n_head]), bytes(read[n_head:n_before])), receive_rest
+    return Delivered.read(bytes(read[:n_before])), receive_rest

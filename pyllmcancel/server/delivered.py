@@ -14,8 +14,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.server.limits import MAX_STREAM_BYTES
-
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta
 
@@ -43,9 +41,6 @@ class Delivered:
         self.part = NOTHING  # that was written last
         self.tokens: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))  # of each choice
         self.promise: Promise | None = None  # until the server has reported it
-        # Kept of a stream that can be taken up again; None if it is longer than such a stream is kept.
-        self.body: bytearray | None = bytearray()
-        self.keeps_body = False
         self._settled = self._marked = 0  # bytes that marks account for: those that came, and all
         self._fails_at: int | None = None  # where an error begins
         self._marks: deque[tuple[int, bytes]] = deque()  # whose bytes have not all been delivered
@@ -71,10 +66,6 @@ class Delivered:
     def add(self, piece: bytes) -> None:
         """Note that these bytes are on their way to the client."""
         self.n_bytes += len(piece)
-        if self.keeps_body and self.body is not None:
-            self.body += piece
-            if len(self.body) > MAX_STREAM_BYTES:
-                self.body = None
         if self._marks:
             self._settle()
 
@@ -98,15 +89,14 @@ class Delivered:
     @property
     def can_go_on(self) -> bool:
         """True if another server can write what comes next."""
-        is_whole = self._settled == self.n_bytes and self.body is not None
-        return self.n_bytes == 0 or (is_whole and self._is_promised)
+        return self.n_bytes == 0 or (self._settled == self.n_bytes and self._is_promised)
 
     @property
     def _is_promised(self) -> bool:
         return self.promise is not None and self.promise.server is not None
 
     def as_head(self) -> bytes:
-        """Return everything but the body, as JSON; nothing if another server begins from the start."""
+        """Return it as JSON; nothing if another server begins from the start."""
         if not self._is_promised:
             return b""
         known = {index: list(tokens) for index, tokens in self.tokens.items()}
@@ -115,7 +105,7 @@ class Delivered:
     # -- in the server that goes on -----------------------------------------------------------------------------------
 
     @classmethod
-    def read(cls, head: bytes, body: bytes) -> Delivered:
+    def read(cls, head: bytes) -> Delivered:
         """Return what `as_head` has written; ValueError if it is nothing of the kind."""
         made = cls()
         try:
@@ -124,7 +114,6 @@ class Delivered:
             made.promise = Promise(*promise)
         except (TypeError, OverflowError, AttributeError) as error:
             raise ValueError(str(error)) from None
-        made.body = bytearray(body)
         return made
 
     def known(self, index: int) -> array[int]:

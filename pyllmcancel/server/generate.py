@@ -67,10 +67,8 @@ async def generate(
     if keeping is None:
         return EventStreamResponse(stream, events)
     kept = KeptAnswer(keeping, stream, events)
-    if link is not None and link.delivered is not None:
-        kept.log.write(bytes(link.delivered.body or b""))
     streams.begin(kept)
-    return KeptResponse(kept, kept.log.end, is_read=keeping.left_at is None)
+    return KeptResponse(kept)
 
 
 async def submit(

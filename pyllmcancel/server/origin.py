@@ -14,7 +14,6 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.request import IDLE, ImpliedParent, Names, Origin, TraceContext
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
-from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import Keeping, conversation_key
@@ -197,9 +196,8 @@ def trace_of(request: Request) -> str | None:
 
 
 def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
-    """Return how the answer is kept; None if it ends when its client leaves. InvalidRequestError if the conversation's
-    name has a wrong form, or `keep_going` is not for a stream; ClientLeft if the client left the process in front so
-    long ago that nothing is to be computed.
+    """Return how the answer is kept; None if it ends when its client leaves, or is kept by a front. InvalidRequestError
+    if the conversation's name has a wrong form, or `keep_going` is not for a stream.
     """
     wanted, most = body.keep_going or None, state_of(request).config.stream_keep
     if body.runs_alone:
@@ -209,12 +207,8 @@ def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
     if wanted is not None and most <= 0:
         body.ignore("keep_going")
         return None
-    conversation = conversation_of(request, body)
-    if wanted is None and conversation is None:
+    conversation, exchange = conversation_of(request, body), exchange_of(request.scope)
+    if (wanted is None and conversation is None) or exchange.link is not None:
         return None
     seconds = wanted if isinstance(wanted, float) else math.inf
-    exchange = exchange_of(request.scope)
-    keeping = Keeping(conversation or exchange.request_id, min(seconds, most), exchange.left_at)
-    if keeping.left <= 0.0:
-        raise ClientLeft
-    return keeping
+    return Keeping(conversation or exchange.request_id, min(seconds, most))

@@ -19,6 +19,7 @@ from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import BusyError, Error, InvalidRequestError
+from pyllmcancel.events import RequestStatus
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
@@ -33,8 +34,8 @@ from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
 from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
-from pyllmcancel.server.streams.kept import KeptAnswer
-from pyllmcancel.server.streams.kept_answers import KeptAnswers
+from pyllmcancel.server.streams.kept import KeptAnswer, conversation_key
+from pyllmcancel.server.streams.kept_answers import KeptAnswers, StreamGauges
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader, special_text
 from pyllmcancel.shares import Shares
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.engine.loading import Loading
+    from pyllmcancel.requests.request import Request as EngineRequest
     from pyllmcancel.server.config import ServerConfig
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -94,7 +96,7 @@ class ServerState:
         self.pile_up = PileUp()
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
         # To the server in front, if there is one.
-        self.links = Links(self.streams.readers_of, lambda: self.engine)
+        self.links = Links(lambda: self.engine)
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
@@ -180,6 +182,12 @@ class ServerState:
             message = f"the model {name!r} is not served here, but {self.model_name!r} is"
             raise ApiError(404, message, param="model", code="model_not_found")
 
+    def preparing(self, owner: str, stream: str) -> list[EngineRequest]:
+        """Return the requests that are not accepted yet, and whose stream may have this name."""
+        registry = self.engine.registry
+        by_id = [one for one in registry.requests(owner) if (one.id, one.status) == (stream, RequestStatus.PREPARING)]
+        return by_id + registry.preparing(conversation_key(stream), owner)
+
     def adopt(self, engine: Engine) -> None:
         """Serve with this engine from now on."""
         self._take(engine)
@@ -219,19 +227,10 @@ class ServerState:
 
     def _add_gauges(self) -> None:
         """Add the metrics of streams and of the feed, which are read at each scrape, in the event loop."""
-        streams, ring = self.streams, self.feed.ring
-
-        def gauge(name: str, text: str, read: Callable[[], float]) -> None:
-            Gauge(f"pyllmcancel_{name}", text, registry=self.metrics.registry).set_function(read)
-
-        text = "Streams that can be taken up again, those that have ended included."
-        gauge("streams_kept", text, lambda: len(list(streams)))
-        text = "Those of them that are being generated, and that no client reads."
-        gauge("streams_unread", text, lambda: sum(not (one.log.ended or one.n_readers) for one in streams))
-        text = "Bytes of the streams that can be taken up again."
-        gauge("streams_bytes", text, lambda: sum(one.log.end - one.log.begin for one in streams))
+        registry, ring = self.metrics.registry, self.feed.ring
+        registry.register(StreamGauges(self.streams))
         text = "Events that readers of the feed can take up again."
-        gauge("events_kept", text, lambda: ring.newest - ring.first + 1)
+        Gauge("pyllmcancel_events_kept", text, registry=registry).set_function(lambda: ring.newest - ring.first + 1)
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
         """Serve with the engine when it is loaded; until then the health check answers 503."""

@@ -1,13 +1,11 @@
-"""Holds, superseding, deadlines and streams that go on, where the model is not loaded yet."""
+"""Holds, superseding and deadlines, where the model is not loaded yet."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.model import State
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
 
@@ -104,52 +102,3 @@ async def test_the_place_in_the_line_for_a_model_is_told(world: RouterWorld) -> 
         ("loading", 1, None),
         ("loading", 2, None),
     ]
-
-
-# -- streams that go on -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("by", ["conversation", "keep_going"])
-async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(world: RouterWorld, by: str) -> None:
-    world.hold_loads("a")
-    headers = {"x-request-id": "mine"} | ({"x-conversation-id": "trip"} if by == "conversation" else {})
-    body = {"model": "a", "stream": True, "until": "never", "keep_going": by == "keep_going"}
-    request = world.begin("POST", COMPLETIONS, body, headers=headers)
-    await world.waits("mine")
-    before = time.monotonic()
-    request.leave()
-    neighbour = await world.waiting("a", "neighbour")
-    await neighbour.left()
-    assert world.keeper.model("a").state is State.LOADING
-    after = time.monotonic()
-    await request.end()
-    world.let_load("a")
-    await world.until(lambda: world.requests.registry.requests()[0].status is RequestStatus.WAITING)
-    # Its process has begun to answer, keeps what comes, and knows when the client left.
-    (told,) = [line for line in world.log_of("a") if line.startswith("had left at ")]
-    assert before <= float(told.rpartition(" ")[2]) <= after
-    assert f"request {COMPLETIONS} mine" in world.log_of("a")
-    assert f"request {COMPLETIONS} neighbour" not in world.log_of("a")
-    assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
-
-
-async def test_a_load_that_takes_longer_than_a_stream_goes_on_without_its_client_is_ended(world: RouterWorld) -> None:
-    world.hold_loads("a")
-    body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
-    request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
-    await world.waits("mine")
-    await request.left()
-    await world.until_state("a", State.UNLOADED)
-    assert f"request {COMPLETIONS} mine" not in world.log_of("a")
-
-
-async def test_a_silent_process_is_left_by_a_stream_without_a_client(tmp_path: Path, world: RouterWorld) -> None:
-    (tmp_path / "a.unseen").touch()
-    body = {"model": "a", "stream": True, "until": "never", "keep_going": 0.01}
-    request = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
-    await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
-    await request.left()
-    await world.until(lambda: not world.requests.registry.requests())
-    told = (await world.get("/v1/requests/mine")).json()
-    assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
-    (tmp_path / "a.unseen").unlink()

@@ -6,14 +6,11 @@ import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pyllmcancel.front import everywhere, relay
-from pyllmcancel.front.forwarding import Answer
-from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.server.origin import CONVERSATION_HEADERS
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
@@ -114,30 +111,6 @@ async def test_a_request_whose_answer_is_complete_is_not_computed_again(world: R
     assert (await request.end()).status == 200
     assert (await world.complete("a", "next").end()).status == 200
     assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
-
-
-async def test_a_request_that_moves_after_its_client_left_is_kept_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def send(_: Any) -> None: ...
-
-    def later(seconds: float) -> None:
-        monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: now + seconds))
-
-    now, requests = time.monotonic(), FrontRequests(1)
-    request = requests.arrive(request_id="mine")
-    live = relay.Relay(requests, request, Answer({"state": {}, "http_version": "1.1"}, send))
-    later(0.0)
-    live.keep(60.0)
-    live.client_left()
-    place: Any = SimpleNamespace(given_away=set(), replica="a", clock_ahead=0.0)
-    request.process = place
-    later(50.0)
-    live._note_move()
-    later(70.0)  # the timer's time
-    live._end_unseen()
-    assert not request.cancellation.requested
-    later(111.0)
-    live._end_unseen()
-    assert request.cancellation.reason == "disconnect"
 
 
 async def test_an_error_that_no_client_waits_for_is_logged(
@@ -248,10 +221,7 @@ async def test_a_complete_answer_that_a_cancel_overtook_looks_cut(tmp_path: Path
 
 
 REPLIES = {
-    ("GET", "/v1/stream/some"): 200,
-    ("DELETE", "/v1/stream/some"): 204,
     ("GET", "/metrics"): 200,
-    ("POST", "/v1/streams/lookup"): 200,
     ("GET", "/slots?model=a"): 503,
     ("GET", "/v1/responses/resp_some"): 200,
 }
@@ -271,7 +241,7 @@ async def test_a_stuck_process_is_waited_for_a_moment_and_named(
     assert told.headers.get("x-unreached") == "a"
     os.kill(world.pid("b"), signal.SIGSTOP)
     told = await world.begin(method, path).end()
-    if path not in ("/metrics", "/v1/streams/lookup"):
+    if path != "/metrics":
         message = "the models' processes do not answer"
         assert (told.status, told.json()["error"]["message"]) == (503, message)
 

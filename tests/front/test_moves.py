@@ -212,7 +212,7 @@ def test_what_a_stuck_process_has_of_an_answer_is_not_the_answer(pair: ServerPro
 
 
 @pytest.mark.long
-def test_a_kept_stream_is_found_whole_where_it_went(crowd: ServerProcess) -> None:
+def test_a_kept_stream_goes_on_and_its_readers_notice_nothing(crowd: ServerProcess) -> None:
     all_serve(crowd)
     path, body = ASKED["a seed that was drawn"]
     expected = alone(crowd, path, body)
@@ -220,7 +220,9 @@ def test_a_kept_stream_is_found_whole_where_it_went(crowd: ServerProcess) -> Non
         request_id = post(client, path, body | {"stream": True, "keep_going": True})
         crowd.wait_for(request_id, status="running", completion_tokens=lambda n: n > 8)
         client.leave("close")
-    replica, _ = lose(crowd, request_id)
+    with crowd.http.stream("GET", f"/v1/stream/{request_id}") as reader:
+        replica, _ = lose(crowd, request_id)
+        assert essence(payloads_of(reader.read().decode())) == expected
     assert ended_elsewhere(crowd, request_id, replica)
     assert essence(payloads_of(crowd.http.get(f"/v1/stream/{request_id}").text)) == expected
 

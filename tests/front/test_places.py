@@ -3,6 +3,7 @@
 from pyllmcancel.front.model import Claim, Model, Name, State, Ticket
 from pyllmcancel.front.places import ID, KEY, SESSION, Places, names_of
 from pyllmcancel.front.requests import FrontRequest
+from pyllmcancel.server.streams.kept import Keeping
 
 SLOTS = 2
 
@@ -142,7 +143,7 @@ def test_nothing_is_left_of_requests_without_lasting_names() -> None:
 
 def test_a_request_is_placed_by_its_key_then_its_parent_then_its_session() -> None:
     request = FrontRequest(request_id="i", session="child", parent="main", supersede="k")
-    request.streams = ("talk", "i")
+    request.keeping = Keeping("talk")
     assert names_of(request) == (
         (ID, "i"),
         (KEY, "k"),

@@ -337,7 +337,7 @@ async def test_before_any_model_is_loaded_the_lists_are_empty(world: RouterWorld
     assert (await world.get("/health")).json() == {"status": "ok", "waiting": 0, "running": 0}
     assert (await world.get("/props")).json()["role"] == "router"
     assert (await world.get("/props?model=a")).status == 400
-    assert (await world.get("/metrics")).body == b""
+    assert b"model=" not in (await world.get("/metrics")).body
 
 
 @pytest.mark.long
@@ -352,11 +352,11 @@ async def test_the_only_model_is_described_while_it_is_loaded_and_asleep(tmp_pat
 
 
 @pytest.mark.long
-async def test_a_stream_is_looked_for_in_every_process(tmp_path: Path, world: RouterWorld) -> None:
-    assert (await world.get("/v1/stream/trip")).status == 404
+async def test_a_response_is_looked_for_in_every_process(tmp_path: Path, world: RouterWorld) -> None:
+    assert (await world.get("/v1/responses/resp_trip")).status == 503
     for model in ("a", "b"):
         assert (await world.complete(model).end()).status == 200
-    (tmp_path / "a.lacks").write_text("404 stream_not_found")
-    assert (await world.get("/v1/stream/trip")).json()["model"] == "b"
-    (tmp_path / "b.lacks").write_text("404 stream_not_found")
-    assert (await world.get("/v1/stream/trip")).status == 404
+    (tmp_path / "a.lacks").write_text("404 not_found")
+    assert (await world.get("/v1/responses/resp_trip")).json()["model"] == "b"
+    (tmp_path / "b.lacks").write_text("404 not_found")
+    assert (await world.get("/v1/responses/resp_trip")).status == 404

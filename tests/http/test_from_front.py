@@ -122,7 +122,7 @@ async def test_a_conversation_that_is_too_long_stays_where_it_is(world: World, m
 # -- the link of a request: its frames, and the commands that the front writes -----------------------------------------
 
 
-HEADERS = {"x-worker-key": "the-key", "x-front-owner": "00ann", "x-front-link": "1", "x-request-id": "mine"}
+HEADERS = {"x-worker-key": "the-key", "x-front-owner": "00ann", "x-front-link": "0", "x-request-id": "mine"}
 
 
 class Line:
@@ -250,29 +250,14 @@ async def test_a_client_that_has_left_the_front_ends_its_request(*, stream: bool
         assert END not in line.kinds
 
 
-async def test_a_stream_that_is_kept_goes_on_when_its_client_has_left() -> None:
+async def test_a_stream_is_kept_by_the_front_alone() -> None:
     line = Line()
     async with begun(line, stream=True, keep_going=True, max_tokens=3) as world:
         await world.held()
-        line.command(b"left")
+        assert (await world.get("/v1/stream/mine", headers=front("ann"))).status == 404
         world.gate.open()
-        await line.until(CLOSED)
         assert (await line.until(ENDED))["finish_reason"] == "length"
-
-
-async def test_the_body_that_comes_with_the_leaving_of_its_client_is_not_lost() -> None:
-    line = Line()
-    async with open_world(worker_key="the-key", stream_keep=60.0) as world:
-        body = json.dumps({"prompt": "hello", "max_tokens": 3, "stream": True, "keep_going": True}).encode()
-        headers = HEADERS | {"content-type": "application/json"}
-        line.exchange = Exchange(over(line, world), "POST", "/v1/completions", body=None, headers=headers)
-        line.exchange.body_arrives(body[:9], more=True)
-        await asyncio.sleep(0)  # the rest is waited for
-        line.ahead = b"left\n"
-        line.exchange.body_arrives(body[9:])
-        line.on_ahead()
-        assert (await line.until(ENDED))["finish_reason"] == "length"
-        await line.exchange.left()
+        await line.until(END)
 
 
 async def test_a_request_that_another_server_had_accepted_waits_for_as_long_as_it_must() -> None:

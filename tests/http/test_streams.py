@@ -3,16 +3,12 @@
 import asyncio
 import json
 import random
-import time
 from typing import Any
 
 import pytest
-from starlette.types import Scope
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER
-from pyllmcancel.server.http.exchange import Exchange as Facts
-from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.streams import kept as kept_module
 from pyllmcancel.server.streams.kept import KeptAnswer
 from tests.support.chat_models import Says
@@ -244,31 +240,6 @@ async def test_a_reader_that_comes_back_in_time_keeps_it_alive(world: World) -> 
     world.gate.open()
     await reader.end()
     assert reader.body.decode().endswith(ENDED)
-
-
-async def test_a_client_that_left_while_its_model_loaded_is_gone_since_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    left_at = time.monotonic() - 300.0
-
-    def of_one_that_left(scope: Scope) -> Facts:
-        found = exchange_of(scope)
-        found.left_at = left_at
-        return found
-
-    monkeypatch.setattr("pyllmcancel.server.origin.exchange_of", of_one_that_left)
-    async with open_world(stream_keep=600.0) as world:
-        assert (await ask(world, "late", keep_going=299.0).end()).status == 499
-        world.hold()
-        asked = ask(world)
-        await world.step(2)
-        await asked.until_body(b"data: ")
-        kept = found(world)
-        assert kept.n_readers == 0  # the process in front is none
-        assert kept._timer is not None
-        assert kept._timer.when() < left_at + 600.0 + 2 * LIMIT
-        world.gate.open()
-        await asked.end()
-        assert (await world.request("late"))["phase"] == "preparing"  # nothing was computed for it
-        assert (await world.ended("mine"))["status"] == "finished"
 
 
 async def test_it_is_forgotten_when_it_has_been_kept_long_enough(world: World) -> None:

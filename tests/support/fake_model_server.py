@@ -55,7 +55,7 @@ class Link:
         self.frame(b"S", json.dumps([status, headers]).encode())
 
     def end(self, finish_reason: str, reason: str | None = None) -> None:
-        state = ["finished", [], False, None, [None, None], 1, 0, 1, []]
+        state = ["finished", [], False, [None, None], 1, 0, 1, []]
         told = {"state": state, "phase": "decode", "finish_reason": finish_reason, "reason": reason}
         nothing = dict.fromkeys(("superseded_by", "error", "param"))
         self.frame(b"E", json.dumps(told | nothing).encode())
@@ -78,7 +78,7 @@ class Model:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
-        method, target, _ = first.split(" ")
+        _, target, _ = first.split(" ")
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if target == "/health":
             loads = (CONTROL / f"{self.name}.loads").exists()
@@ -95,8 +95,6 @@ class Model:
             self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)
         else:
             # The request's line comes after what else its head says: tests wait for it, and then read the others.
-            if left := headers.get("x-arrived", "").split(" ")[1:]:
-                self.log(f"had left at {left[0]}")
             if "x-front-again" in headers:
                 self.log("again")
             self.log(f"request {target} {headers.get('x-request-id')}")
@@ -110,8 +108,8 @@ class Model:
                 asked = {} if lacks else {"stream": True, "until": f"{self.name}.feed-ends"}
             if target == "/v1/worker":
                 await self.reply(writer, asked)
-            elif target.startswith(("/v1/stream", "/v1/responses/")):
-                self.find(writer, method, target)
+            elif target.startswith("/v1/responses/"):
+                self.find(writer)
             else:
                 await self.accept(reader, writer, asked, headers | {"target": target})
         writer.close()
@@ -133,17 +131,13 @@ class Model:
             if line in ("wait", "go"):
                 continue
             await self.while_there("stuck")
-            link.reason = "" if line == "left" else line
+            link.reason = line
         link.reason = "disconnect"
 
-    def find(self, writer: asyncio.StreamWriter, method: str, target: str) -> None:
-        """Answer for a stream or a stored response, or for a list of streams."""
-        if target == "/v1/streams/lookup":
-            self.answer(writer, 200, [{"request_id": self.name}])
-        elif (CONTROL / f"{self.name}.lacks").exists():
+    def find(self, writer: asyncio.StreamWriter) -> None:
+        """Answer for a stored response."""
+        if (CONTROL / f"{self.name}.lacks").exists():
             self.answer(writer, 404, {"error": {"code": "not_found"}})
-        elif method == "DELETE":
-            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         else:
             self.answer(writer, 200, {"model": self.name})
 

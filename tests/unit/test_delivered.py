@@ -57,7 +57,7 @@ def test_bytes_that_were_lost_are_marked_again() -> None:
     front.add(b"open")
     front.note_mark(marks.mark(DELTAS, 6, [told(0, 7)]))
     front.lose_rest()
-    later = Marks(Delivered.read(front.as_head(), b""))
+    later = Marks(Delivered.read(front.as_head()))
     front.note_mark(later.mark(DELTAS, 6, [told(0, 7)]))
     front.add(b"pieces")
     assert list(front.known(0)) == [7]
@@ -78,7 +78,7 @@ def test_the_next_server_tells_only_what_is_new() -> None:
     front, marks = delivered(), Marks(None)
     front.note_mark(marks.mark(OPENING, 0))
     front.note_mark(marks.mark(DELTAS, 0, [told(0, 7), told(1, 8), told(0, 9)]))
-    later = Marks(Delivered.read(front.as_head(), b"body"))
+    later = Marks(Delivered.read(front.as_head()))
     assert later.has(OPENING)
     assert not later.has(DELTAS)
     assert not later.has(ALL)
@@ -90,14 +90,4 @@ def test_the_next_server_tells_only_what_is_new() -> None:
 @pytest.mark.parametrize("head", [b"", b"[]", b"[1,2,3,4]", b'[0,0,{"a":[1]},null]', b'[0,0,{"0":[99999999999]},null]'])
 def test_anything_else_is_refused(head: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Delivered.read(head, b"")
-
-
-def test_a_body_that_is_longer_than_streams_are_kept_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyllmcancel.server.delivered.MAX_STREAM_BYTES", 4)
-    front, marks = delivered(), Marks(None)
-    front.keeps_body = True
-    for can_go_on, piece in ((True, b"four"), (False, b"more"), (False, b"last")):
-        front.note_mark(marks.mark(DELTAS, len(piece), [told(0, 7)]))
-        front.add(piece)
-        assert front.can_go_on is can_go_on
+        Delivered.read(head)

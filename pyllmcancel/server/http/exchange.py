@@ -23,9 +23,8 @@ class Exchange:
     is_admin: bool = False  # the key is an administrator's
     is_from_front: bool = False  # a front has sent the request, with its key; by `FromFront`
     sees_all: bool | None = None  # what the front says of the sender
-    request_id: str = ""  # by `RequestContext`, as the next two
+    request_id: str = ""  # by `RequestContext`, as the next one
     arrived_at: float = 0.0  # monotonic seconds
-    left_at: float | None = None  # when the client left the front, likewise
     created_at: float = field(default_factory=time.time)  # the time that the answer says, in seconds since the epoch
     client_gone: bool = False  # the client has left, so that it was not answered
     request: Request | None = None  # the engine's, once it has arrived; by `Arriving`

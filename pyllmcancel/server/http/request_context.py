@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 access_log = logging.getLogger("pyllmcancel.access")
 
-# The process in front of several models' says in it when a request arrived, and when its client left, if it has.
+# The process in front of several models' says in it when a request arrived.
 ARRIVED = b"x-arrived"
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
@@ -36,19 +36,16 @@ def new_request_id() -> str:
     return f"req-{secrets.token_hex(8)}"
 
 
-def arrival_header(scope: Scope, left_at: float | None, ahead: float) -> bytes:
+def arrival_header(scope: Scope, ahead: float) -> bytes:
     """Return the value of `ARRIVED`, by a monotonic clock that is `ahead` seconds ahead: 0 on the same machine."""
-    left = "" if left_at is None else f" {left_at + ahead!r}"
-    return f"{exchange_of(scope).arrived_at + ahead!r}{left}".encode()
+    return f"{exchange_of(scope).arrived_at + ahead!r}".encode()
 
 
-def arrival_of_header(scope: Scope, now: float) -> tuple[float, float | None]:
-    """Return the times that the process in front says; now for an arrival if it says none, or a later one."""
-    times = next((value for name, value in scope["headers"] if name == ARRIVED), b"").split(b" ")
+def arrival_of_header(scope: Scope, now: float) -> float:
+    """Return the time that the process in front says; now if it says none, or a later one."""
     with suppress(ValueError):
-        at, *left = times
-        return min(now, float(at)), min(now, float(left[0])) if left else None
-    return now, None
+        return min(now, float(next((value for name, value in scope["headers"] if name == ARRIVED), b"")))
+    return now
 
 
 class RequestContext:
@@ -73,7 +70,7 @@ class RequestContext:
         request_id = given if given is not None and sane else new_request_id()
         exchange, began = exchange_of(scope), time.monotonic()
         exchange.request_id = request_id
-        exchange.arrived_at, exchange.left_at = arrival_of_header(scope, began) if self._is_behind else (began, None)
+        exchange.arrived_at = arrival_of_header(scope, began) if self._is_behind else began
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 

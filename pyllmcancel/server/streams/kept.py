@@ -2,7 +2,8 @@
 of responses in the background.
 
 A `KeptAnswer` is running, then ended. A task of its own writes its events into a log of bytes, which any number of
-readers follow, each from its own place (`reading`). Events are made once, so every reader gets the same bytes.
+readers follow, each from its own place (`reading`). Events are made once, so every reader gets the same bytes. Behind a
+front nothing is kept: the front has the log.
 `KeptAnswers` is a table of them by owner and name: one for streams, one for responses that have not ended. What differs
 is in `Keeping`: a stream stays in memory for its seconds; a response in the background has no limits here, because its
 end is stored before it is written, and read from the store thereafter.
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.answer_events import frame
@@ -28,8 +29,8 @@ from pyllmcancel.server.streams.byte_log import ByteLog
 
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
-    from pyllmcancel.requests.token_stream import AsyncStream
-    from pyllmcancel.server.answer_events import AnswerEvents
+    from pyllmcancel.requests.token_stream import Stream
+    from pyllmcancel.server.answer_events import ErrorForReader, Write
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -40,13 +41,16 @@ class Keeping:
 
     name: str  # by which its stream is found: the conversation's, or the request's id; or the response's id
     seconds: float = math.inf  # for which the answer goes on without a reader, and is kept after its end
-    left_at: float | None = None  # monotonic seconds at which its first reader had left already; None if it had not
     is_stored: bool = False  # it needs no reader: all of it is kept until its end, and nothing after it is stored
 
+
+class Events(Protocol):
+    """The part of `AnswerEvents` that is used here."""
+
     @property
-    def left(self) -> float:
-        """The seconds for which the answer may still go on without a reader."""
-        return self.seconds if self.left_at is None else self.left_at + self.seconds - time.monotonic()
+    def names_events(self) -> bool: ...
+    async def write_to(self, write: Write, error_for_reader: ErrorForReader) -> bool: ...
+    async def break_off(self, write: Write | None, error: Exception) -> None: ...
 
 
 def conversation_key(conversation: str) -> str:
@@ -60,7 +64,7 @@ class KeptAnswer:
     If nobody reads it for as long as it is kept, it is cancelled: its client has left. Used in the event loop only.
     """
 
-    def __init__(self, keeping: Keeping, stream: AsyncStream, events: AnswerEvents) -> None:
+    def __init__(self, keeping: Keeping, stream: Stream, events: Events) -> None:
         self.name = keeping.name
         self.owner = stream.request.owner
         self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)  # the events so far
@@ -87,7 +91,7 @@ class KeptAnswer:
 
     async def run(self) -> None:
         """Write the answer to its end."""
-        self._expect_reader(self._keeping.left)
+        self.expect_reader()
         try:
             await self._events.write_to(self._write, api_error)
         except Exception as error:
@@ -130,11 +134,12 @@ class KeptAnswer:
             yield
         finally:
             self.n_readers -= 1
-            self._expect_reader(self._seconds)
+            self.expect_reader()
 
-    def _expect_reader(self, seconds: float) -> None:
-        if self.n_readers == 0 and not self.log.ended and not self._keeping.is_stored:
-            self._set_timer(seconds, self.cancel, CancelReason.DISCONNECT)
+    def expect_reader(self) -> None:
+        """Have a reader come in time, counted from the first call since there was one."""
+        if self.n_readers == 0 and self._timer is None and not (self.log.ended or self._keeping.is_stored):
+            self._set_timer(self._seconds, self.cancel, CancelReason.DISCONNECT)
 
     def expire(self, forget: Callable[[Self], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""

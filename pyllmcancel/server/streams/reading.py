@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastapi.responses import Response
@@ -29,24 +29,29 @@ class KeptResponse(Response):
     A reader that is so slow that its next bytes have been dropped gets an error instead of them.
 
     Bytes up to a `place` are left out, and then the events before the `first`. After a silence of `ping_interval`
-    seconds a comment is sent; 0: never, because the answer has pings of its own. If the client has left the process in
-    front, the answer has no reader yet: it is not read.
+    seconds a comment is sent; 0: never, because the answer has pings of its own.
     """
 
     def __init__(
-        self, kept: KeptAnswer, place: int = 0, *, first: int = 0, ping_interval: float = 0.0, is_read: bool = True
+        self,
+        kept: KeptAnswer,
+        place: int = 0,
+        *,
+        first: int = 0,
+        ping_interval: float = 0.0,
+        headers: Sequence[tuple[bytes, bytes]] = SSE_HEADERS,
     ) -> None:
         super().__init__()
         self._kept = kept
         self._place = place
         self._first = first
         self._ping_interval = ping_interval or None
-        self._is_read = is_read
+        self._start = {"type": "http.response.start", "status": 200, "headers": list(headers)}
         self._broken = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(send), name="read a kept answer")
-        with self._kept.reading() if self._is_read else nullcontext():
+        with self._kept.reading():
             try:
                 with watched(receive, sending.cancel):
                     await asyncio.wait({sending})
@@ -58,7 +63,7 @@ class KeptResponse(Response):
             sending.result()
 
     async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+        await send(self._start)
         while (events := await self._next()) is not None:
             if events:
                 await send({"type": "http.response.body", "body": events, "more_body": True})

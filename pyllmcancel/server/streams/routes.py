@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from pyllmcancel.events import RequestStatus
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.streams.kept import conversation_key
 from pyllmcancel.server.streams.reading import KeptResponse, offset_lost
 from pyllmcancel.server.wire.fields import Answer, RequestBody
 
@@ -91,9 +89,10 @@ async def get_stream_by_query(request: Request, conv_id: QueryName, start: From 
     responses=STREAM,
 )
 async def get_stream(request: Request, stream_id: PathName, start: From = 0) -> Response:
-    kept = state_of(request).streams.find(owner_of(request.scope), stream_id)
+    state, owner = state_of(request), owner_of(request.scope)
+    kept = state.streams.find(owner, stream_id)
     if kept is None:
-        raise not_ready() if is_prepared(request, stream_id) else not_found()
+        raise not_ready() if state.preparing(owner, stream_id) else not_found()
     log = kept.log
     if start < log.begin:
         raise offset_lost(log)
@@ -116,8 +115,8 @@ async def delete_stream_by_query(request: Request, conv_id: QueryName) -> Respon
 async def delete_stream(request: Request, stream_id: PathName) -> Response:
     """As in llama-server the answer is the same if there is no such stream."""
     state, owner = state_of(request), owner_of(request.scope)
-    for prepared in state.engine.registry.preparing(conversation_key(stream_id), owner):
-        state.engine.cancel(prepared)
+    for request_of_stream in state.preparing(owner, stream_id):
+        state.engine.cancel(request_of_stream)
     kept = state.streams.find(owner, stream_id)
     if kept is not None:
         await state.streams.delete(kept)
@@ -135,14 +134,6 @@ async def look_up(incoming: Annotated[Incoming[LookupBody], reads(LookupBody)]) 
     own = [kept for kept in incoming.state.streams if kept.owner == owner]
     asked = set(incoming.body.conversation_ids)
     return [stream_entry(kept) for kept in own if kept.name in asked or kept.name.split(SEPARATOR)[0] in asked]
-
-
-def is_prepared(request: Request, stream_id: str) -> bool:
-    """Return whether a request of this name is not accepted yet."""
-    registry, owner = state_of(request).engine.registry, owner_of(request.scope)
-    found = registry.find(stream_id, owner=owner)
-    by_id = found is not None and found.status is RequestStatus.PREPARING
-    return by_id or bool(registry.preparing(conversation_key(stream_id), owner))
 
 
 def not_found() -> ApiError:
