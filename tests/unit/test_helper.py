@@ -109,7 +109,9 @@ def test_a_call_whose_process_is_killed_is_made_again(helper: Helper) -> None:
     assert killed
 
 
-@pytest.mark.parametrize(("number", "why"), [(signal.SIGKILL, "killed"), (signal.SIGSTOP, "")])
+@pytest.mark.parametrize(
+    ("number", "why"), [(signal.SIGKILL, "killed"), (signal.SIGSTOP, "no helper process survives")]
+)
 def test_a_call_whose_process_ends_or_stops_each_time_is_refused_and_not_blamed(
     helper: Helper, monkeypatch: pytest.MonkeyPatch, number: int, why: str
 ) -> None:
