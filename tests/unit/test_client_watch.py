@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,31 +22,31 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1_000.0
         self.n_calls = 0
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._numbers = itertools.count()
+        self._timers: list[Timer] = []
 
     def time(self) -> float:
         return self.now
 
     def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(callback)
-        heapq.heappush(self._timers, (at, next(self._numbers), timer))
-        return timer
+        self._timers.append(Timer(at, callback))
+        return self._timers[-1]
 
     def pass_until(self, then: float) -> None:
         """Let time pass until `then`, in seconds since the beginning."""
-        while self._timers and self._timers[0][0] <= 1_000.0 + then:
-            self.now, _, timer = heapq.heappop(self._timers)
-            if timer.callback is not None:
-                self.n_calls += 1
-                timer.callback()
+        while due := [timer for timer in self._timers if timer.callback and timer.at <= 1_000.0 + then]:
+            timer = min(due, key=lambda one: one.at)
+            self._timers.remove(timer)
+            self.now = timer.at
+            self.n_calls += 1
+            timer.callback()
         self.now = 1_000.0 + then
 
 
 class Timer:
     """Without `when`, as some of uvloop's are."""
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, at: float, callback: Callable[[], None]) -> None:
+        self.at = at
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:

@@ -20,7 +20,7 @@ FILE = "one two three four five six seven eight nine ten eleven twelve"
 @pytest.fixture
 def drafting(make_driver: MakeDriver) -> Driver:
     driver = make_driver(draft_sources=ALL)
-    driver.model.answers[PROMPT.encode()] = ANSWER
+    driver.model.answers |= {PROMPT.encode(): ANSWER, b"write it": FILE.encode()}
     return driver
 
 
@@ -120,7 +120,6 @@ def test_an_answer_in_its_prompt_takes_few_steps(drafting: Driver) -> None:
 
 
 def test_a_prediction_is_a_draft(drafting: Driver) -> None:
-    drafting.model.answers[b"write it"] = FILE.encode()
     prediction = tuple(FILE.replace("six", "6").encode())
     tracked, n_steps = asked(drafting, "write it", max_tokens=100, prediction=prediction)
     assert tracked.sink.text() == FILE
@@ -162,7 +161,6 @@ def test_who_types_into_a_gap_goes_along_what_was_suggested(drafting: Driver) ->
 
 
 def test_a_cancel_within_a_drafted_step_loses_only_the_step(drafting: Driver) -> None:
-    drafting.model.answers[b"write it"] = FILE.encode()
     tracked = drafting.submit("write it", max_tokens=100, prediction=tuple(FILE.encode()))
     drafting.step_until(lambda: any(part.n_drafted for step in drafting.watcher.steps for part in step.sequences))
     drafting.cancel(tracked)

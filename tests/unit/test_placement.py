@@ -120,13 +120,11 @@ def error_of(capsys: pytest.CaptureFixture[str], *given: str) -> str:
 @pytest.mark.parametrize(
     ("given", "name", "value"),
     [
-        ("", "n_gpu_layers", "auto"),
         ("-ngl auto", "n_gpu_layers", "auto"),
         ("-ngl -1", "n_gpu_layers", "auto"),
         ("--gpu-layers all", "n_gpu_layers", "all"),
         ("-ngl -2", "n_gpu_layers", "all"),
         ("--n-gpu-layers 12", "n_gpu_layers", 12),
-        ("", "devices", None),
         ("-dev none", "devices", ()),
         ("--device GPU0,GPU1", "devices", ("GPU0", "GPU1")),
         ("-sm row", "split_mode", "row"),
@@ -138,11 +136,9 @@ def error_of(capsys: pytest.CaptureFixture[str], *given: str) -> str:
         ("-ncmoe 3", "n_cpu_moe", 3),
         ("-ncffn 2", "n_cpu_ffn", 2),
         ("-nkvo", "kv_offload", False),
-        ("--no-kv-offload", "kv_offload", False),
         ("-nkvo -kvo", "kv_offload", True),
         ("--no-op-offload", "op_offload", False),
         ("-fit off", "fit", False),
-        ("", "fit_target", (1024,)),
         ("-fitt 512,2048", "fit_target", (512, 2048)),
     ],
 )

@@ -1,6 +1,6 @@
 """Idle prefixes: which one a new choice starts from, which go first, and what leaves the cells and comes back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -9,6 +9,16 @@ from pyllmcancel.scheduling.swap_space import MIN_SHARED_TOKENS
 from pyllmcancel.scheduling.swap_store import MAX_PREFIXES, Holder, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, Context, Model, SwappedPrefix
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, compute, context_with
+
+
+def used(cache: PrefixCache, seq: int, n_shared: int = 0, **holder: Holder) -> None:
+    cache.take(PrefixMatch(seq, None, n_shared), running=RUNNING, **holder)
+    cache.give_back(seq)
+
+
+def maintained(cache: PrefixCache, n_steps: int, running: Sequence[int] = ()) -> None:
+    for _ in range(n_steps):
+        cache.maintain(running)
 
 
 def test_of_empty_sequences_the_first_is_taken() -> None:
@@ -22,8 +32,7 @@ def test_of_empty_sequences_the_first_is_taken() -> None:
 
 def test_with_none_empty_the_least_recently_used_is_taken_or_one_that_has_the_beginning() -> None:
     cache = cache_of(context_with(LONG, *([n] * 5 for n in (101, 102, 103))))
-    cache.take(PrefixMatch(0), running=RUNNING)
-    cache.give_back(0)
+    used(cache, 0)
     assert cache.find([200, 201], running=()) == PrefixMatch(1)
     assert cache.find([*LONG[:20], 200], running=()) == PrefixMatch(0, None, 20)
 
@@ -140,8 +149,7 @@ def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int,
     cache = cache_of(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
     for seq in open_seqs:
         cache.take(PrefixMatch(seq, None, 1), running=RUNNING)
-    for _ in range(SWAP_AFTER_STEPS + len(contents)):
-        cache.maintain(open_seqs)
+    maintained(cache, SWAP_AFTER_STEPS + len(contents), open_seqs)
     return cache
 
 
@@ -159,8 +167,7 @@ def test_a_prefix_idle_for_a_moment_only_keeps_its_cells() -> None:
     context = context_with(LONG, open_seqs=(0,))
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(PrefixMatch(0, None, 1), running=RUNNING)
-    for _ in range(2 * SWAP_AFTER_STEPS):
-        cache.maintain(())
+    maintained(cache, 2 * SWAP_AFTER_STEPS)
     context.close(0, keep=True)
     cache.give_back(0)
     cache.maintain(())
@@ -205,8 +212,7 @@ def test_cells_that_a_running_request_holds_too_are_not_copied() -> None:
     context.share_prefix(0, 1, 60, max_bytes=1 << 20)
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(PrefixMatch(0, None, 1), running=RUNNING)
-    for _ in range(3 * SWAP_AFTER_STEPS):
-        cache.maintain([0])
+    maintained(cache, 3 * SWAP_AFTER_STEPS, [0])
     assert (context.n_committed(1), cache.n_cells, cache.swapped_bytes) == (60, 0, 0), "they are not its own"
 
 
@@ -250,8 +256,7 @@ def test_memories_that_cannot_be_copied_are_left_alone() -> None:
     cache = cache_of(context, swap_bytes=1 << 20)
     compute(context, 0, LONG)
     context.close(0, keep=True)
-    for _ in range(2 * SWAP_AFTER_STEPS):
-        cache.maintain(())
+    maintained(cache, 2 * SWAP_AFTER_STEPS)
     assert cache.n_cells == 60
 
 
@@ -259,8 +264,7 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     contents = [[n, *LONG] for n in range(4)]
     cache = cache_of(context_with(*contents), swap_bytes=1 << 20)
     cache.evict(1)
-    cache.take(PrefixMatch(0), running=RUNNING)
-    cache.give_back(0)
+    used(cache, 0)
     context = cache._context
     compute(context, 0, [9, *LONG])
     context.close(0, keep=True)
@@ -282,8 +286,7 @@ def test_what_was_copied_while_idle_leaves_the_cells_without_another_copy(monkey
     while cache.maintain_idle():
         pass
     monkeypatch.setattr(context, "copy_out", lambda *_, **__: pytest.fail("a request waits for this copy"))
-    for _ in range(SWAP_AFTER_STEPS + 2):
-        cache.maintain(())
+    maintained(cache, SWAP_AFTER_STEPS + 2)
     assert (cache.n_cells, cache.swapped_bytes) == (0, 120 * BYTES_PER_CELL)
 
 
@@ -291,8 +294,7 @@ def test_copying_while_idle_ends_where_not_all_may_be_kept() -> None:
     cache = cache_of(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=70 * BYTES_PER_CELL)
     assert [cache.maintain_idle() for _ in range(4)] == [True, True, True, False]
     assert cache.swapped_bytes == 61 * BYTES_PER_CELL, "the last one's"
-    cache.take(PrefixMatch(0, None, len(LONG)), running=())
-    cache.give_back(0)
+    used(cache, 0, len(LONG))
     assert cache.maintain_idle(), "it may hold something else now"
 
 
@@ -328,8 +330,7 @@ def test_a_prompt_that_several_choices_have_in_common_is_not_copied_ahead_for_ea
 def test_a_prefix_too_large_to_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", 59 * BYTES_PER_CELL)
     cache = cache_of(context_with(LONG, n_seq_max=2), swap_bytes=1 << 20)
-    for _ in range(3 * SWAP_AFTER_STEPS):
-        cache.maintain(())
+    maintained(cache, 3 * SWAP_AFTER_STEPS)
     assert cache.n_cells == 60
 
 
@@ -350,10 +351,8 @@ def test_copies_of_a_session_are_deleted_after_all_others() -> None:
 def test_idle_prefixes_of_a_session_are_evicted_after_all_others() -> None:
     context = context_with(LONG, LONG[::-1])
     cache = cache_of(context)
-    cache.take(PrefixMatch(0, None, len(LONG)), running=(), holder=SESSION)
-    cache.give_back(0)
-    cache.take(PrefixMatch(1, None, len(LONG)), running=())
-    cache.give_back(1)
+    used(cache, 0, len(LONG), holder=SESSION)
+    used(cache, 1, len(LONG))
     cache.evict(1)
     assert [context.n_committed(seq) for seq in (0, 1)] == [len(LONG), 0]
     cache.evict(1)

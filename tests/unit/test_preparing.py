@@ -40,8 +40,12 @@ def table() -> Table:
     return Table()
 
 
-def test_a_request_is_listed_once_from_its_arrival_on(table: Table) -> None:
-    registry = table.registry
+@pytest.fixture
+def registry(table: Table) -> Registry:
+    return table.registry
+
+
+def test_a_request_is_listed_once_from_its_arrival_on(table: Table, registry: Registry) -> None:
     request = table.arrived(session="s")
     assert registry.requests() == [request]
     assert registry.find("r") is request
@@ -55,19 +59,19 @@ def test_a_request_is_listed_once_from_its_arrival_on(table: Table) -> None:
     assert registry.counts() == (1, 0, 0, 1)
 
 
-def test_a_refused_request_leaves_the_sessions_that_others_have_named_and_comes_too_late_for_a_cancel(
-    table: Table,
+def test_a_refused_request_leaves_only_what_others_have_named_and_comes_too_late_for_a_cancel(
+    table: Table, registry: Registry
 ) -> None:
-    registry = table.registry
     registry.accept(bare_request("other", session="s"))
-    request = table.arrived(session="s", parent="above", supersede="k")
-    assert table.arrivals.refuse(request)
-    assert not table.arrivals.refuse(request)
+    for origin in ({"session": "s"}, {"session": "t", "parent": "above", "supersede": "k"}):
+        request = table.arrived(**origin)
+        assert table.arrivals.refuse(request)
+        assert not table.arrivals.refuse(request)
+        assert not table.endings.cancel(request, CancelReason.EXPLICIT)
+        assert request.ended.result(0).finish_reason is FinishReason.ERROR
     (session,) = registry.sessions()
     assert (session.requests, session.n_requests) == (("other",), 1)
     assert registry.preparing("k") == []
-    assert not table.endings.cancel(request, CancelReason.EXPLICIT)
-    assert request.ended.result(0).finish_reason is FinishReason.ERROR
     table.observer.request_added.assert_not_called()
 
 
@@ -83,8 +87,7 @@ def test_a_refused_acceptance_leaves_the_request_in_preparation() -> None:
     assert table.arrivals.refuse(request)
 
 
-def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once(table: Table) -> None:
-    registry = table.registry
+def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once(table: Table, registry: Registry) -> None:
     request = table.arrived(session="s", supersede="k")
     assert table.endings.cancel(request, CancelReason.EXPLICIT)
     ending = request.ended.result(0)
@@ -103,8 +106,7 @@ def test_a_cancel_between_two_pieces_of_work_ends_the_request_at_once(table: Tab
     table.observer.request_ended.assert_called_once_with(request, ending)
 
 
-def test_an_accepted_request_is_not_prepared_any_more(table: Table) -> None:
-    registry = table.registry
+def test_an_accepted_request_is_not_prepared_any_more(table: Table, registry: Registry) -> None:
     request = table.arrived()
     registry.accept(request)
     with pytest.raises(UsageError):
@@ -112,8 +114,9 @@ def test_an_accepted_request_is_not_prepared_any_more(table: Table) -> None:
     assert not table.arrivals.refuse(request)
 
 
-def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before(table: Table) -> None:
-    registry = table.registry
+def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before(
+    table: Table, registry: Registry
+) -> None:
     older, works, newer = (table.arrived(f"at {at}", supersede="k", arrived_at=at) for at in (1, 2, 4))
     other = table.arrived("other", supersede="l", arrived_at=1)
     registry.begin_work(works, give_up := Mock())
@@ -128,8 +131,7 @@ def test_an_accepted_request_supersedes_those_in_preparation_that_arrived_before
     assert not other.cancellation.requested
 
 
-def test_a_request_gets_the_names_of_its_body_when_that_has_been_read(table: Table) -> None:
-    registry = table.registry
+def test_a_request_gets_the_names_of_its_body_when_that_has_been_read(table: Table, registry: Registry) -> None:
     request = table.arrived(session="head", supersede="in the head")
     registry.name(request, Names("body", None, "k", 1))
     assert [one.id for one in registry.sessions()] == ["body"]
@@ -140,8 +142,7 @@ def test_a_request_gets_the_names_of_its_body_when_that_has_been_read(table: Tab
     assert (session.requests, session.n_requests) == (("r",), 1)
 
 
-def test_names_that_are_refused_leave_the_request_without_any(table: Table) -> None:
-    registry = table.registry
+def test_names_that_are_refused_leave_the_request_without_any(table: Table, registry: Registry) -> None:
     request = table.arrived(session="head")
     with pytest.raises(InvalidRequestError, match="own parent"):
         registry.name(request, Names("s", "s"))
@@ -150,8 +151,7 @@ def test_names_that_are_refused_leave_the_request_without_any(table: Table) -> N
     assert table.arrivals.refuse(request)
 
 
-def test_requests_in_preparation_are_neither_waited_for_nor_buried(table: Table) -> None:
-    registry = table.registry
+def test_requests_in_preparation_are_neither_waited_for_nor_buried(table: Table, registry: Registry) -> None:
     request = table.arrived()
     assert registry.wait_until_empty(0.0)
     assert registry.take_all(RuntimeError("no memory")) == []

@@ -55,7 +55,7 @@ def test_a_full_queue_refuses_and_changes_nothing() -> None:
     assert registry.find("refused") is None
     assert registry.newest("s") is runs
     assert not runs.cancellation.requested
-    assert registry.counts() == (1, 0, 1, 0)
+    assert registry.counts() == (1, 1, 0, 0)
 
 
 def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:

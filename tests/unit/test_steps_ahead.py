@@ -68,7 +68,6 @@ def test_for_a_client_that_leaves_while_its_step_computes_one_more_is_begun_at_m
     assert leaver.ended
     assert sequences_of(ahead, leaver) <= n_computed + 2  # the one that was held, and the one that followed it
     assert len(leaver.sink.tokens()) <= n_tokens + 1
-    ahead.run_to_the_end()
 
 
 def test_a_newcomer_is_admitted_after_the_step_in_which_it_arrives(ahead: Driver) -> None:
@@ -77,7 +76,6 @@ def test_a_newcomer_is_admitted_after_the_step_in_which_it_arrives(ahead: Driver
     assert newcomer.request.status is RequestStatus.WAITING
     ahead.step()
     assert newcomer.request.status is RequestStatus.PREFILL
-    ahead.run_to_the_end()
 
 
 def test_one_that_cannot_be_admitted_stops_no_step(make_driver: MakeDriver) -> None:
@@ -88,7 +86,6 @@ def test_one_that_cannot_be_admitted_stops_no_step(make_driver: MakeDriver) -> N
     n_ahead = driver.context.n_ahead
     driver.step(5)
     assert driver.context.n_ahead == n_ahead + 5
-    driver.run_to_the_end()
 
 
 def test_beside_a_prompt_no_step_runs_ahead(ahead: Driver) -> None:
@@ -98,7 +95,6 @@ def test_beside_a_prompt_no_step_runs_ahead(ahead: Driver) -> None:
     n_ahead = ahead.context.n_ahead
     ahead.step_until(lambda: bool(newcomer.request.choices[0].generated))
     assert ahead.context.n_ahead == n_ahead
-    ahead.run_to_the_end()
 
 
 def test_what_a_constraint_decides_is_not_computed_ahead(ahead: Driver) -> None:
@@ -114,7 +110,6 @@ def test_a_prefix_that_is_due_to_be_swapped_out_is_while_steps_run_ahead(ahead: 
     n_ahead = ahead.context.n_ahead
     ahead.step(9)
     assert ahead.context.n_ahead == n_ahead + 9, "there is nothing left to do between steps"
-    ahead.run_to_the_end()
 
 
 def test_a_trap_is_sprung_in_the_step_that_it_was_set_for(ahead: Driver) -> None:
@@ -123,7 +118,6 @@ def test_a_trap_is_sprung_in_the_step_that_it_was_set_for(ahead: Driver) -> None
     ahead.engine.cancel(tracked.request)
     ahead.settle()
     assert tracked.ended
-    ahead.run_to_the_end()
 
 
 @pytest.mark.parametrize(
