@@ -49,10 +49,7 @@ DRAFTS = "X-Draft"
 
 
 async def generate(
-    incoming: Incoming[GeneratingBody],
-    prompts: Sequence[Sequence[int]],
-    params: GenerationParams,
-    dialect: Dialect,
+    incoming: Incoming[GeneratingBody], prompts: Sequence[Sequence[int]], params: GenerationParams, dialect: Dialect
 ) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers."""
     streams, keeping = incoming.state.streams, incoming.keeping

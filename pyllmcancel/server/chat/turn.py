@@ -15,12 +15,7 @@ from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
-from pyllmcancel.server.answer_form import (
-    answer_constraint,
-    note_unenforced,
-    unenforced_of_form,
-    unenforced_of_tools,
-)
+from pyllmcancel.server.answer_form import answer_constraint, note_unenforced, unenforced_of_form, unenforced_of_tools
 from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
 from pyllmcancel.server.chat.tools import NamedTool, tool_plan

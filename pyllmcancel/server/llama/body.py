@@ -16,23 +16,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AliasChoices,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-)
+from pydantic import AliasChoices, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.sampling import MAX_LOGPROBS
-from pyllmcancel.server.limits import (
-    MAX_BIASED_TEXT,
-    MAX_BIASES,
-    MAX_EXTRAS,
-    MAX_PROMPTS,
-)
+from pyllmcancel.server.limits import MAX_BIASED_TEXT, MAX_BIASES, MAX_EXTRAS, MAX_PROMPTS
 from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
 from pyllmcancel.server.wire.llama_fields import LlamaFields
 from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields

@@ -153,8 +153,7 @@ async def change_props() -> NoReturn:
 
 @router.get("/slots", summary="The slots' present work", responses=answers(list[SlotAnswer]) | errors(501, 503))
 async def slots(
-    request: Request,
-    fail_on_no_slot: str = Query("", description="With any value, answer 503 if every slot is taken."),
+    request: Request, fail_on_no_slot: str = Query("", description="With any value, answer 503 if every slot is taken.")
 ) -> Any:
     state = state_of(request)
     if not state.config.slots:

@@ -98,10 +98,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     """The body of ``POST /v1/responses``."""
 
     request_class = "chat"
-    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "conversation": (),
-        "prompt": (),
-    }
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"conversation": (), "prompt": ()}
 
     input: Input = Field(
         description="Input that the model answers: a text, or items.",

@@ -18,12 +18,7 @@ from pyllmcancel.server.answer_events import AnswerEvents, frame
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.limits import MAX_TO_WORKERS
 from pyllmcancel.server.responses.answer import ResponseHead
-from pyllmcancel.server.responses.errors import (
-    damaged,
-    done,
-    not_found,
-    too_long,
-)
+from pyllmcancel.server.responses.errors import damaged, done, not_found, too_long
 from pyllmcancel.server.responses.input_items import AnyItem, Item
 from pyllmcancel.server.responses.output import Cause, End, Output
 from pyllmcancel.server.responses.storage.database import DamagedResponseError
