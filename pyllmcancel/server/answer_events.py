@@ -51,15 +51,11 @@ class AnswerEvents:
         ahead: Callable[[], Ahead | None] = lambda: None,
     ) -> None:
         self._stream = stream
-        self._dialect = dialect
+        self.dialect = dialect
         self._ping_interval = ping_interval
         self._ahead = ahead
         self._link = link
         self._written_at = 0.0
-
-    @property
-    def names_events(self) -> bool:
-        return self._dialect.names_events
 
     async def write_to(self, write: Write, error_for_reader: Callable[[Broken], ApiError | None]) -> bool:
         """Pass the events to `write` as they come, and return whether the last one was written.
@@ -76,27 +72,27 @@ class AnswerEvents:
 
     async def _write_answer(self, write: Write, error_for_reader: Callable[[Broken], ApiError | None]) -> bool:
         try:
-            await self._write_events(write, OPENING, self._dialect.opening())
+            await self._write_events(write, OPENING, self.dialect.opening())
             async for batch in self._stream.batches():
-                chunks = [(delta, list(self._dialect.chunks(delta))) for delta in batch]
+                chunks = [(delta, list(self.dialect.chunks(delta))) for delta in batch]
                 new = [one for one in chunks if self._link is None or self._link.is_new(one[0])]
                 events = [event for _, found in new for event in found]
                 await self._write_events(write, DELTAS, events, [delta for delta, _ in new])
-            last = await encode_in_thread_if_long(self._stream, lambda usage: list(self._dialect.closing(usage)))
-            await self._dialect.keep()
+            last = await encode_in_thread_if_long(self._stream, lambda usage: list(self.dialect.closing(usage)))
+            await self.dialect.keep()
         except (RequestCancelled, RequestFailed, ApiError) as error:
             is_read = error_for_reader(error) is not None
             await self.break_off(write if is_read else None, error)
             return is_read
-        await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")
+        await self._write_events(write, ALL, last, end=DONE if self.dialect.says_done else b"")
         return True
 
     async def break_off(self, write: Write | None, error: Exception) -> None:
         """Write the last events of an answer that did not complete, if somebody reads them; it is stored as it is."""
-        last = list(self._dialect.failure(api_error(error), self._stream.request.id))
+        last = list(self.dialect.failure(api_error(error), self._stream.request.id))
         if not isinstance(error, ApiError):  # that an answer could not be stored is not stored either
             with suppress(ApiError):
-                await self._dialect.keep()
+                await self.dialect.keep()
         if write is not None:
             # No [DONE] after an error: a cut answer must not look whole.
             await self._write_events(write, FAILURE, last)
@@ -110,7 +106,7 @@ class AnswerEvents:
         *,
         end: bytes = b"",
     ) -> None:
-        text = b"".join(frame(event, named=self._dialect.names_events) for event in events) + end
+        text = b"".join(frame(event, named=self.dialect.names_events) for event in events) + end
         if self._link is not None:
             text = self._link.marked(part, text, new)
         if text:
@@ -127,7 +123,7 @@ class AnswerEvents:
                 continue
             self._written_at = time.monotonic()
             try:
-                ping = waiting(self._ahead()) + self._dialect.ping
+                ping = waiting(self._ahead()) + self.dialect.ping
                 await write(ping if self._link is None else self._link.marked(NOTHING, ping))
             except OSError:
                 # Some servers report so that the client is gone.

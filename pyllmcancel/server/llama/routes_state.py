@@ -109,13 +109,14 @@ async def props(request: Request) -> Any:
     state = state_of(request)
     engine, config = state.engine, state.config
     settings = settings_json(GenerationParams(sampling=config.sampling), config.n_predict, engine.draft_sources)
+    media: Collection[str] = () if engine.media is None else engine.media.modalities
     settings["seed"] = -1 if config.seed is None else config.seed
     shown: PropsAnswer = {
         "default_generation_settings": {"params": settings, "n_ctx": engine.n_ctx},
         "total_slots": engine.config.parallel,
         "model_alias": state.model_name,
         "model_path": str(engine.config.model or packaged_model_path()),
-        "modalities": modalities_of(engine),
+        "modalities": {"vision": Modality.VISION in media, "video": False, "audio": Modality.AUDIO in media},
         "media_marker": state.media_marker,
         "endpoint_slots": config.slots,
         "endpoint_props": False,
@@ -131,11 +132,6 @@ async def props(request: Request) -> Any:
         "batch_invariant": engine.varies_because is None,
     }
     return shown
-
-
-def modalities_of(engine: Engine) -> dict[str, bool]:
-    found: Collection[str] = () if engine.media is None else engine.media.modalities
-    return {"vision": Modality.VISION in found, "video": False, "audio": Modality.AUDIO in found}
 
 
 def caps_of(template: ChatTemplate) -> dict[str, bool]:

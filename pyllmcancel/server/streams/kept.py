@@ -66,7 +66,6 @@ class KeptAnswer:
         self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)  # the events so far
         self.n_readers = 0  # the clients that read it now
         self.started, self.completed = time.time(), 0.0  # seconds since the epoch; 0 until the end
-        self._seconds = keeping.seconds
         self._keeping = keeping
         self._stream = stream
         self._events = events
@@ -104,7 +103,7 @@ class KeptAnswer:
 
     def error_event(self, error: ApiError) -> bytes:
         """Return an event for a reader that gets no further, although the answer may go on."""
-        named = self._events.names_events
+        named = self._events.dialect.names_events
         body = openai_error(error, self.request.id)
         return frame({"type": "error", **body} if named else body, named=named)
 
@@ -130,7 +129,7 @@ class KeptAnswer:
             yield
         finally:
             self.n_readers -= 1
-            self._expect_reader(self._seconds)
+            self._expect_reader(self._keeping.seconds)
 
     def _expect_reader(self, seconds: float) -> None:
         if self.n_readers == 0 and not self.log.ended and not self._keeping.is_stored:
@@ -138,7 +137,7 @@ class KeptAnswer:
 
     def expire(self, forget: Callable[[Self], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""
-        self._set_timer(self._seconds, forget, self)
+        self._set_timer(self._keeping.seconds, forget, self)
 
     def _set_timer(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
         self.stop_timer()
