@@ -7,7 +7,6 @@ import re
 import ssl
 from collections.abc import Set
 from functools import partial
-from pathlib import Path
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate
@@ -29,7 +28,11 @@ def all_keys(arguments: argparse.Namespace) -> tuple[tuple[ApiKey, ...], tuple[s
 def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
     found = [ApiKey.unnamed(key) for key in given_keys(arguments.api_key, "--api-key")]
     if arguments.api_key_file is not None:
-        lines = map(str.strip, key_file_text(arguments.api_key_file).splitlines())
+        try:
+            text = arguments.api_key_file.read_text("utf-8-sig")  # a mark before the text would become part of a key
+        except UnicodeDecodeError as error:
+            raise UsageError(f"--api-key-file {arguments.api_key_file} is not UTF-8: {error}") from None
+        lines = map(str.strip, text.splitlines())
         in_file = [owned_key(line) for line in lines if line and not line.startswith("#")]
         if not in_file:
             # Whoever names a file of keys does not want an open server.
@@ -40,13 +43,6 @@ def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
         if owners.setdefault(key, owner) != owner:
             raise UsageError(f"the owners {owners[key]} and {owner} have the same key")
     return tuple(found)
-
-
-def key_file_text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")  # some editors begin a file with a mark, which would become part of a key
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--api-key-file {path} is not UTF-8: {error}") from None
 
 
 def given_keys(text: str | None, option: str) -> list[str]:

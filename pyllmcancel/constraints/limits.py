@@ -38,11 +38,7 @@ class LimitedConstraint:
     """The state of one answer."""
 
     def __init__(
-        self,
-        always: NDArray[np.uint32] | None,
-        first: NDArray[np.uint32] | None,
-        n_first: int,
-        form: Constraint | None,
+        self, always: NDArray[np.uint32] | None, first: NDArray[np.uint32] | None, n_first: int, form: Constraint | None
     ) -> None:
         self._always = always
         self._first = first

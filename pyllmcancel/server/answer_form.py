@@ -45,7 +45,8 @@ async def answer_constraint(
     if isinstance(form, NamedRule):
         work = partial(state.guidance.compile_rule, form)
     else:
-        note_unenforced(incoming, unenforced_of_answer(form))
+        lost = list(islice(unenforced(form.schema, guidance_knows), MAX_PATHS))
+        note_unenforced(incoming, _checked(lost, form.param, strict=not form.lenient))
         work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
     return await incoming.prepare(work, state.preparers)
 
@@ -63,14 +64,8 @@ OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLen
 MAX_PATHS = 16  # paths that are reported for one request
 
 
-def unenforced_of_answer(schema: NamedSchema) -> list[str]:
-    """Return the parts of an answer's schema that cannot be enforced; InvalidRequestError if a strict one has any."""
-    found = list(islice(unenforced(schema.schema, guidance_knows), MAX_PATHS))
-    return _checked(found, schema.param, strict=not schema.lenient)
-
-
 def unenforced_of_form(schema: NamedSchema, form: ChatForm) -> list[str]:
-    """As `unenforced_of_answer`, where the grammar of the form has the schema."""
+    """Return the parts of a schema that the grammar of its form lacks; InvalidRequestError if the schema is strict."""
     return _checked(form.unenforced_of_answer[:MAX_PATHS], schema.param, strict=not schema.lenient)
 
 

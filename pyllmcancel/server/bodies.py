@@ -18,16 +18,17 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from pyllmcancel.engine.compiled import compiled_module
-from pyllmcancel.pausing import FlaggedPause, Pause
+from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
-from pyllmcancel.server.limits import MAX_DEPTH, MAX_FIELDS
+from pyllmcancel.server.http.workers import Work
+from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.origin import keeping_of, names_of
-from pyllmcancel.server.preparing import arrive, prepare
+from pyllmcancel.server.preparing import Preparation, arrive
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.wire.field_names import UNCHANGED, FieldNames
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
@@ -74,10 +75,18 @@ class Incoming(Generic[Body_co]):
         return Incoming(self.http, body, self.length, self.keeping, names)
 
     async def prepare(self, work: Callable[[FlaggedPause], T], workers: Workers | None = None, *, cost: int = 0) -> T:
-        """Do some work for the request in one of these threads; raises as `prepare`. Without `workers` it is done
+        """Do some work for the request in one of these threads, and return its result. Without `workers` it is done
         inline if the body, which bounds its cost, is short; `cost` says how many characters more it reads.
+
+        RequestCancelled if the request was cancelled, or its client has left: then ClientLeft for a request that needs
+        nothing of the engine. EngineClosedError if the server is shutting down.
         """
-        return await prepare(self.http, work, workers, self.length + cost)
+        if workers is None and self.length + cost <= INLINE_BODY:
+            return work(no_pause)
+        state, exchange = self.state, exchange_of(self.http.scope)
+        request = exchange.request
+        piece = Work(exchange.owner) if request is None else Preparation(state.engine, request)
+        return await (workers or state.workers).run(self.http.receive, work, piece)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:
@@ -135,12 +144,13 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
     # Not by `request.body()`, which keeps the bytes for as long as the request lives.
     text = b"".join([piece async for piece in request.stream()])
-    length, work = len(text), partial(validated, text, body_type, parse, state.config.unknown_fields)
+    sent: Incoming[Any] = Incoming(request, None, len(text))
+    work = partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
-    body, ignored = await prepare(request, work, cost=length)
+    body, ignored = await sent.prepare(work)
     exchange_of(request.scope).ignored = ignored.names  # more may be found later
     body.check_against(state.engine)
-    return Incoming(request, body, length)
+    return sent.asking(body, UNCHANGED)
 
 
 def validated(

@@ -26,10 +26,12 @@ from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.origin import key_by
 from pyllmcancel.server.preparing import engine_failure_reported, working
+from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
 
 if TYPE_CHECKING:
+    from fastapi import Request as HttpRequest
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.events import Delta, Usage
@@ -47,10 +49,7 @@ DRAFTS = "X-Draft"
 
 
 async def generate(
-    incoming: Incoming[GeneratingBody],
-    prompts: Sequence[Sequence[int]],
-    params: GenerationParams,
-    dialect: Dialect,
+    incoming: Incoming[GeneratingBody], prompts: Sequence[Sequence[int]], params: GenerationParams, dialect: Dialect
 ) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers."""
     streams, keeping = incoming.state.streams, incoming.keeping
@@ -97,7 +96,7 @@ async def submit(
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)
         promise = None if link is None else link.go_on(request, await state.digest())
-        stream = accepted(incoming, sink, promise)
+        stream = accepted(incoming.http, request, sink, promise)
     except InvalidRequestError as error:
         # The engine calls the field a prompt; this client's body may name it otherwise.
         error.param = body.own_name(error.param)
@@ -107,9 +106,9 @@ async def submit(
     return stream
 
 
-def accepted(incoming: Incoming[Any], sink: LoopSink, promise: Promise | None = None) -> AsyncStream:
+def accepted(http: HttpRequest, request: Request, sink: LoopSink, promise: Promise | None = None) -> AsyncStream:
     """Have the engine accept the request, which has been filled, and return the stream of its events."""
-    engine, request, link = incoming.state.engine, incoming.request, link_of(incoming.http.scope)
+    engine, link = state_of(http).engine, link_of(http.scope)
     with engine_failure_reported(engine):
         engine.accept(request, again=link is not None and link.is_again)
     if link is not None:

@@ -18,13 +18,11 @@ from fastapi import Request as HttpRequest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, Error
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.pausing import no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import watched
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
-from pyllmcancel.server.http.workers import Work, Workers, post
-from pyllmcancel.server.limits import INLINE_BODY
+from pyllmcancel.server.http.exchange import exchange_of
+from pyllmcancel.server.http.workers import Work, post
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.pausing import FlaggedPause
     from pyllmcancel.requests.request import Request
 
 T = TypeVar("T")
@@ -161,22 +158,6 @@ async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
     async with until_cancelled(engine, request):
         with watched(http.receive, partial(engine.cancel, request, CancelReason.DISCONNECT)):
             yield
-
-
-async def prepare(
-    http: HttpRequest, function: Callable[[FlaggedPause], T], workers: Workers | None = None, cost: int = 0
-) -> T:
-    """Run `function` in another thread, one of the `workers`, and return its result; without `workers` inline if its
-    `cost` is low, which is the number of characters that it reads.
-
-    RequestCancelled if the request was cancelled, or its client has left: then ClientLeft for a request that needs
-    nothing of the engine. EngineClosedError if the server is shutting down.
-    """
-    if workers is None and cost <= INLINE_BODY:
-        return function(no_pause)
-    state, request = state_of(http), exchange_of(http.scope).request
-    work = Work(owner_of(http.scope)) if request is None else Preparation(state.engine, request)
-    return await (workers or state.workers).run(http.receive, function, work)
 
 
 class Preparation(Work):

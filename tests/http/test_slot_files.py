@@ -4,13 +4,13 @@ import errno
 import os
 import stat
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.scheduling.swap_store import Holder
 from pyllmcancel.server.config import ApiKey
@@ -204,11 +204,14 @@ async def test_a_full_disk_is_said(world: World, monkeypatch: pytest.MonkeyPatch
     assert (status, answer["error"]["message"]) == (507, "the slot could not be saved: No space left on device")
 
 
-async def test_a_slot_with_pictures_is_not_saved(world: World, tmp_path: Path) -> None:
+async def test_a_slot_with_pictures_is_not_saved(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative tokens stand for rows of pictures, by which only this process knows them."""
-    files = slot_files.SlotFiles(world.engine, tmp_path)
-    with pytest.raises(InvalidRequestError, match="pictures"):
-        files.save("", "a.bin", Fetched(cast("Any", SimpleNamespace(tokens=[1, -5, 2])), Holder()))
+    copied = Future[Fetched]()
+    copied.set_result(Fetched(cast("Any", SimpleNamespace(tokens=[1, -5, 2])), Holder()))
+    monkeypatch.setattr(type(world.engine.slots), "copy", lambda *_: copied)
+    status, answer = await act(world, "save")
+    assert (status, answer["error"]["type"]) == (501, "not_supported_error")
+    assert "pictures" in answer["error"]["message"]
 
 
 async def test_an_owner_has_only_so_many_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,8 @@ def hosted_text(foreign: Foreign) -> str:
     lines = []
     asked = next((sent[field] for field in ASKED if sent.get(field)), None)
     if asked is not None or "name" in sent:
-        lines.append(f"[{name} called]" if asked is None else f"[{name} called with {_spelled(asked)}]")
+        text = asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
+        lines.append(f"[{name} called]" if asked is None else f"[{name} called with {text}]")
     if sent.get("type") == DRAWN:
         returned = list(readable(sent.get("revised_prompt")))
     else:
@@ -82,7 +83,3 @@ def _name(sent: Mapping[str, Any]) -> str:
     name = sent.get("name") or kind.removesuffix(ending)
     server = sent.get("server_name") or sent.get("server_label")
     return f"{server}.{name}" if server else str(name)
-
-
-def _spelled(asked: Any) -> str:
-    return asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)

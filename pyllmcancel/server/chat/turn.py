@@ -15,12 +15,7 @@ from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
-from pyllmcancel.server.answer_form import (
-    answer_constraint,
-    note_unenforced,
-    unenforced_of_form,
-    unenforced_of_tools,
-)
+from pyllmcancel.server.answer_form import answer_constraint, note_unenforced, unenforced_of_form, unenforced_of_tools
 from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
 from pyllmcancel.server.chat.tools import NamedTool, tool_plan
@@ -43,6 +38,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.chat.tools import ToolPlan
     from pyllmcancel.server.config import ChatDefaults
     from pyllmcancel.server.media.gathering import Gathered
+    from pyllmcancel.server.state import ServerState
 
 USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
 # The variables that a client may not replace, because a template must get each only once.
@@ -75,12 +71,12 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     work = partial(read_chat, incoming, plan, wanted, asked)
     workers = state.decoders if asked else state.preparers
     form, answers, tokens, prediction, is_free = await incoming.prepare(work, workers)
-    if plan.may_call:
-        note_unenforced(incoming, unenforced_of_tools(plan, form))
+    lost = unenforced_of_tools(plan, form) if plan.may_call else []
     if isinstance(wanted, NamedSchema):
-        note_unenforced(incoming, unenforced_of_form(wanted, form))
+        lost += unenforced_of_form(wanted, form)
     if is_free and wanted is not None:
-        note_unenforced(incoming, [wanted.param])
+        lost.append(wanted.param)
+    note_unenforced(incoming, lost)
     text = None
     if not is_free and (not form.grammar or form.triggers):
         after = form.thinking is not None or bool(form.triggers)
@@ -103,7 +99,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     def work(pause: FlaggedPause) -> int:
         prompt = render(incoming, tool_plan(body.tools, body.tool_choice), pause).prompt
         state.texts.check_length(len(prompt), "messages")
-        return len(prompt_tokens(incoming, prompt, asked, pause, must_fit=False))
+        return len(prompt_tokens(state, prompt, asked, pause, body.truncate_prompt_tokens, must_fit=False))
 
     return await incoming.prepare(work, state.decoders if asked else state.preparers)
 
@@ -141,16 +137,15 @@ def read_chat(
             # nothing, is refused when the request is submitted.
             form = replace(form, grammar="")
     pause()
-    tokens = prompt_tokens(incoming, form.prompt, asked, pause)
+    tokens = prompt_tokens(state, form.prompt, asked, pause, incoming.body.truncate_prompt_tokens)
     prediction = state.texts.predicted(incoming.body.predicted, pause)
     return ReadChat(form, read_form(form.parser), tokens, prediction, plan.may_call and wraps)
 
 
 def prompt_tokens(
-    incoming: Incoming[ChatBody], prompt: str, asked: Gathered, pause: FlaggedPause, *, must_fit: bool = True
+    state: ServerState, prompt: str, asked: Gathered, pause: FlaggedPause, last: int | None, *, must_fit: bool = True
 ) -> Sequence[int]:
-    """Return the tokens of a rendered conversation, with those of its pictures and sounds."""
-    state, last = incoming.state, incoming.body.truncate_prompt_tokens
+    """Return the tokens of a rendered conversation, all or the `last`, with those of its pictures and sounds."""
     if not asked:
         return state.texts.chat(prompt, "messages", pause, must_fit=must_fit, last=last)
     if last:

@@ -112,7 +112,7 @@ def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wordi
     engine, request, sink = incoming.state.engine, incoming.request, LoopSink(asyncio.get_running_loop())
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
-    return TextsResponse(accepted(incoming, sink), wording)
+    return TextsResponse(accepted(incoming.http, request, sink), wording)
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:

@@ -42,13 +42,10 @@ class ApiError(ErrorFacts, Exception):
 
     extra_headers: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def retryable(self) -> bool:
-        # A model that failed, or was unloaded, refuses the next request for the same reason.
-        return self.status in (429, 503) and self.code != "model_not_loaded"
-
     def headers(self) -> dict[str, str]:
-        advice = {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}
+        # A model that failed, or was unloaded, refuses the next request for the same reason.
+        again = self.status in (429, 503) and self.code != "model_not_loaded"
+        advice = {"Retry-After": str(RETRY_AFTER_SECONDS)} if again else {"x-should-retry": "false"}
         return advice | self.extra_headers
 
     def response(self, request_id: str, shape: ErrorShape = OPENAI) -> JSONResponse:

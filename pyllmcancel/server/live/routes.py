@@ -48,8 +48,7 @@ async def follow_events(
     replica: ReplicaName = None,
     last_event_id: EventId = None,
     header: Annotated[
-        str | None,
-        Header(alias="Last-Event-ID", description="Resume after this event, if it is remembered."),
+        str | None, Header(alias="Last-Event-ID", description="Resume after this event, if it is remembered.")
     ] = None,
 ) -> Any:
     state = state_of(http)

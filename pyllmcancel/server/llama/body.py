@@ -16,28 +16,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AliasChoices,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-)
+from pydantic import AliasChoices, ConfigDict, Field, StrictBool, StrictStr
 
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.sampling import MAX_LOGPROBS
-from pyllmcancel.server.limits import (
-    MAX_BIASED_TEXT,
-    MAX_BIASES,
-    MAX_EXTRAS,
-    MAX_PROMPTS,
-)
-from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
+from pyllmcancel.server.limits import MAX_BIASED_TEXT, MAX_BIASES, MAX_EXTRAS, MAX_PROMPTS
+from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, TokenId
 from pyllmcancel.server.wire.llama_fields import LlamaFields
-from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields
-
-MAX_STOPS = 64
+from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields, Stops
 
 # Tokens and texts, in one prompt; a text is tokenized by itself.
 Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
@@ -106,7 +92,7 @@ class AnsweringBody(LlamaFields, SamplingBody):
     n_cmpl: int = Field(
         1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Number of answers to each prompt."
     )
-    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
+    stop: Stops = None
     token_healing: bool | None = Field(
         None,
         description="Take the last word of the prompt back and have the answer begin with it; null: as"
@@ -180,7 +166,7 @@ class DetokenizeBody(RequestBody):
     """The body of ``POST /detokenize``."""
 
     model: Name = ""
-    tokens: list[Annotated[StrictInt, Field(ge=0, lt=2**31)]] = Field(default=[], fail_fast=True, examples=[[100, 200]])
+    tokens: list[TokenId] = Field(default=[], fail_fast=True, examples=[[100, 200]])
 
 
 class SlotFileBody(RequestBody):

@@ -84,10 +84,10 @@ async def change_slot(request: Request, id_slot: int, action: Literal["save", "r
     body = (await read_body(request, SlotFileBody)).body
     act = save if action == "save" else restore
     path = path_in(folder, owner, body.filename)
-    return await act(state, SlotFiles(state.engine, folder), owner, id_slot, path)
+    return await act(state, folder, owner, id_slot, path)
 
 
-async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, path: Path) -> SavedSlot:
+async def save(state: ServerState, folder: Path, owner: str, id_slot: int, path: Path) -> SavedSlot:
     began = time.monotonic()
     copied = await asyncio.wrap_future(state.engine.slots.copy(owner, id_slot))
     if copied is None:
@@ -95,7 +95,7 @@ async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, p
     if min(copied.prefix.tokens) < 0:
         # Their tokens are this process's: in another they would stand for other pictures.
         raise unsupported(f"slot {id_slot} has pictures or sounds, which are not saved")
-    n_written = await asyncio.to_thread(files.save, path, copied)
+    n_written = await asyncio.to_thread(write_slot, state.engine, folder, path, copied)
     return SavedSlot(
         id_slot=id_slot,
         filename=path.name,
@@ -105,9 +105,9 @@ async def save(state: ServerState, files: SlotFiles, owner: str, id_slot: int, p
     )
 
 
-async def restore(state: ServerState, files: SlotFiles, owner: str, id_slot: int, path: Path) -> RestoredSlot:
+async def restore(state: ServerState, folder: Path, owner: str, id_slot: int, path: Path) -> RestoredSlot:
     began = time.monotonic()
-    copied, n_read = await asyncio.to_thread(files.read, owner, path)
+    copied, n_read = await asyncio.to_thread(read_slot, state.engine, folder, path, owner)
     if not await asyncio.wrap_future(state.engine.slots.fill(owner, id_slot, copied)):
         raise ApiError(503, "there is no room to restore the slot now", "unavailable_error", code="no_room")
     return RestoredSlot(
@@ -130,57 +130,48 @@ MAX_FILES = 256  # of one owner
 HASHES = ".hashes.json"
 
 
-class SlotFiles:
-    """Blocks the calling thread, which should not be the event loop's."""
+def write_slot(engine: Engine, folder: Path, path: Path, copied: Fetched) -> int:
+    """Write a prefix to a file, which may be there already; returns its bytes. ApiError 507 if there is no room."""
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not path.exists() and len(list(path.parent.iterdir())) >= MAX_FILES:
+            message = f"there are {MAX_FILES} files already: save under one of their names"
+            raise ApiError(507, message, "server_error", "filename", code="insufficient_storage")
+        identity = engine.slots.state_identity(folder / HASHES)
+        return write(path, head_of(copied.prefix, identity, copied.holder), copied.prefix)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = "insufficient_storage" if full else "save_failed"
+        message = f"the slot could not be saved: {error.strerror}"
+        raise ApiError(507 if full else 500, message, "server_error", code=code) from error
 
-    def __init__(self, engine: Engine, folder: Path) -> None:
-        self._engine = engine
-        self._folder = folder
 
-    @property
-    def _identity(self) -> str:
-        return self._engine.slots.state_identity(self._folder / HASHES)
-
-    def save(self, path: Path, copied: Fetched) -> int:
-        """Write a prefix to a file, which may be there already; returns its bytes. ApiError 507 if there is no room."""
-        try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            if not path.exists() and len(list(path.parent.iterdir())) >= MAX_FILES:
-                message = f"there are {MAX_FILES} files already: save under one of their names"
-                raise ApiError(507, message, "server_error", "filename", code="insufficient_storage")
-            return write(path, head_of(copied.prefix, self._identity, copied.holder), copied.prefix)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            code = "insufficient_storage" if full else "save_failed"
-            message = f"the slot could not be saved: {error.strerror}"
-            raise ApiError(507 if full else 500, message, "server_error", code=code) from error
-
-    def read(self, owner: str, path: Path) -> tuple[Fetched, int]:
-        """Return the prefix of a file, and the file's bytes. InvalidRequestError if there is no such file of this
-        owner, model, build and kind of cells, or it is damaged.
-        """
-        try:
-            if not path.is_file():  # opening a pipe would wait for its other end
-                raise FileNotFoundError
-            with path.open("rb") as file:
-                head = read_head(file)
-                if head.owner != owner:
-                    raise cannot_restore("the file is another owner's")
-                if head.identity != self._identity:
-                    raise cannot_restore("the file was saved with another model, build, or kind of cells")
-                if head.n_tokens > self._engine.n_ctx:
-                    raise cannot_restore(f"its {head.n_tokens:,} tokens do not fit into the context")
-                prefix = read_states(file, head, self._engine.slots.blank_prefix)
-                size = file.tell()
-        except FileNotFoundError:
-            raise cannot_restore("there is no such file") from None
-        except (DamagedFileError, UsageError) as error:
-            raise cannot_restore(str(error)) from error
-        except OSError as error:
-            raise cannot_restore(error.strerror or "the file cannot be read") from error
-        if prefix is None:
-            raise ApiError(503, "there is no memory to restore the slot", "server_error", code="no_memory")
-        return Fetched(prefix, head.holder), size
+def read_slot(engine: Engine, folder: Path, path: Path, owner: str) -> tuple[Fetched, int]:
+    """Return the prefix of a file, and the file's bytes. InvalidRequestError if there is no such file of this
+    owner, model, build and kind of cells, or it is damaged.
+    """
+    try:
+        if not path.is_file():  # opening a pipe would wait for its other end
+            raise FileNotFoundError
+        with path.open("rb") as file:
+            head = read_head(file)
+            if head.owner != owner:
+                raise cannot_restore("the file is another owner's")
+            if head.identity != engine.slots.state_identity(folder / HASHES):
+                raise cannot_restore("the file was saved with another model, build, or kind of cells")
+            if head.n_tokens > engine.n_ctx:
+                raise cannot_restore(f"its {head.n_tokens:,} tokens do not fit into the context")
+            prefix = read_states(file, head, engine.slots.blank_prefix)
+            size = file.tell()
+    except FileNotFoundError:
+        raise cannot_restore("there is no such file") from None
+    except (DamagedFileError, UsageError) as error:
+        raise cannot_restore(str(error)) from error
+    except OSError as error:
+        raise cannot_restore(error.strerror or "the file cannot be read") from error
+    if prefix is None:
+        raise ApiError(503, "there is no memory to restore the slot", "server_error", code="no_memory")
+    return Fetched(prefix, head.holder), size
 
 
 def path_in(folder: Path, owner: str, filename: str) -> Path:

@@ -109,13 +109,14 @@ async def props(request: Request) -> Any:
     state = state_of(request)
     engine, config = state.engine, state.config
     settings = settings_json(GenerationParams(sampling=config.sampling), config.n_predict, engine.draft_sources)
+    media: Collection[str] = () if engine.media is None else engine.media.modalities
     settings["seed"] = -1 if config.seed is None else config.seed
     shown: PropsAnswer = {
         "default_generation_settings": {"params": settings, "n_ctx": engine.n_ctx},
         "total_slots": engine.config.parallel,
         "model_alias": state.model_name,
         "model_path": str(engine.config.model or packaged_model_path()),
-        "modalities": modalities_of(engine),
+        "modalities": {"vision": Modality.VISION in media, "video": False, "audio": Modality.AUDIO in media},
         "media_marker": state.media_marker,
         "endpoint_slots": config.slots,
         "endpoint_props": False,
@@ -133,11 +134,6 @@ async def props(request: Request) -> Any:
     return shown
 
 
-def modalities_of(engine: Engine) -> dict[str, bool]:
-    found: Collection[str] = () if engine.media is None else engine.media.modalities
-    return {"vision": Modality.VISION in found, "video": False, "audio": Modality.AUDIO in found}
-
-
 def caps_of(template: ChatTemplate) -> dict[str, bool]:
     """Return the capabilities of a template; none if it cannot be compiled."""
     try:
@@ -153,8 +149,7 @@ async def change_props() -> NoReturn:
 
 @router.get("/slots", summary="The slots' present work", responses=answers(list[SlotAnswer]) | errors(501, 503))
 async def slots(
-    request: Request,
-    fail_on_no_slot: str = Query("", description="With any value, answer 503 if every slot is taken."),
+    request: Request, fail_on_no_slot: str = Query("", description="With any value, answer 503 if every slot is taken.")
 ) -> Any:
     state = state_of(request)
     if not state.config.slots:

@@ -113,9 +113,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             return_tokens=True,
         ),
     },
-    "/infill": {
-        "gap": of(KEYSTROKE, **EDITED, t_max_prompt_ms=10_000, t_max_predict_ms=1_000, supersede="editor-1"),
-    },
+    "/infill": {"gap": of(KEYSTROKE, **EDITED, t_max_prompt_ms=10_000, t_max_predict_ms=1_000, supersede="editor-1")},
     "/tokenize": {"pieces": of("Tokens, and their texts", content="def f():", with_pieces=True)},
     "/detokenize": {"plain": of("Tokens back to text", tokens=[72, 101, 108, 108, 111])},
     "/apply-template": {"plain": of("The prompt that is made of a conversation", messages=QUESTION)},

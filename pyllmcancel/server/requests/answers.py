@@ -72,8 +72,7 @@ class RequestEntry(Answer):
     ]
     readers: NotRequired[
         Annotated[
-            int | None,
-            absent("The clients that read a stream that can be taken up again. At 0 it is kept going."),
+            int | None, absent("The clients that read a stream that can be taken up again. At 0 it is kept going.")
         ]
     ]
     position: NotRequired[Annotated[int | None, absent("In the queue for a slot or a model; 1: the next.")]]

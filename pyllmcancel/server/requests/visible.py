@@ -56,10 +56,7 @@ class Visible:
         live, ended = self._registry.requests(self.owner), self._registry.history(self.owner)
         # A request that ended in between is in both.
         known = {(summary.owner, summary.id, summary.created_at) for summary in ended}
-        return [
-            *(one.summary() for one in live if (one.owner, one.id, one.created_at) not in known),
-            *ended,
-        ]
+        return [*(one.summary() for one in live if (one.owner, one.id, one.created_at) not in known), *ended]
 
     def entry(self, summary: RequestSummary) -> RequestEntry:
         """Return the entry of a request, with what it waits for, and the readers of a stream that can be taken up

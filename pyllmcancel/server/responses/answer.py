@@ -56,10 +56,7 @@ class OutputReasoning(AnyOutput):
     ]
     content: list[ReasoningText]
     encrypted_content: NotRequired[
-        Annotated[
-            str | None,
-            absent("Present if `include` asks for it; opaque, and accepted in later requests."),
-        ]
+        Annotated[str | None, absent("Present if `include` asks for it; opaque, and accepted in later requests.")]
     ]
 
 

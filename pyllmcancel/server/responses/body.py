@@ -13,6 +13,7 @@ from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
 from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
+from pyllmcancel.server.wire import form
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, between
 from pyllmcancel.server.wire.form import FormatBody
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS
@@ -47,10 +48,6 @@ class Reasoning(RequestBody):
     mode: str | None = None
 
 
-class PlainFormat(FormatBody):
-    type: Literal["text"]
-
-
 class JsonObject(FormatBody):
     type: Literal["json_object"]
 
@@ -68,7 +65,7 @@ class JsonSchema(FormatBody):
     )
 
 
-TextFormat = Annotated[PlainFormat | JsonObject | JsonSchema, Field(discriminator="type")]
+TextFormat = Annotated[form.TextFormat | JsonObject | JsonSchema, Field(discriminator="type")]
 
 
 class TextConfig(FormatBody):
@@ -98,10 +95,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     """The body of ``POST /v1/responses``."""
 
     request_class = "chat"
-    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "conversation": (),
-        "prompt": (),
-    }
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"conversation": (), "prompt": ()}
 
     input: Input = Field(
         description="Input that the model answers: a text, or items.",
@@ -168,7 +162,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
         """Raise InvalidRequestError if the request cannot be served."""
         for index, name in enumerate(self.include or ()):
             if name not in INCLUDABLE:
-                raise InvalidRequestError(f"{name!r} cannot be included", f"include[{index}]")
+                raise InvalidRequestError(f"{name[:100]!r} cannot be included", f"include[{index}]")
         if self.background and self.store is False:
             raise InvalidRequestError("a response in the background needs store to be true", "background")
 
@@ -183,8 +177,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
 
     def _grammars(self) -> Iterator[str]:
         for index, tool in enumerate(self.tools or ()):
-            form = getattr(tool, "format", None)
-            if getattr(form, "type", None) == "grammar":
+            if getattr(getattr(tool, "format", None), "type", None) == "grammar":
                 yield f"tools[{index}].format"
 
     def chat(self, table: ToolTable, items: Sequence[AnyItem]) -> ChatBody:

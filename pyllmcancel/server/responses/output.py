@@ -42,15 +42,6 @@ TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplet
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """The cause of an answer that broke off, for programs; see `pyllmcancel.server.errors.shapes`."""
-
-    code: str | None
-    message: str
-    param: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class End:
     """The end of a response."""
 
@@ -59,7 +50,7 @@ class End:
     at: int | None = None  # the time of the end, in seconds since the epoch, if the response is complete
     error: ResponseError | None = None
     incomplete: IncompleteDetails | None = None
-    cause: Cause | None = None  # if the response broke off
+    cause: ErrorFacts | None = None  # if the response broke off
 
 
 class Output:
@@ -207,5 +198,4 @@ def broken_off(facts: ErrorFacts, n_reasoning: int) -> End:
     usage = None if facts.usage is None else response_usage(facts.usage, n_reasoning)
     code = "server_error" if facts.status >= 499 else "invalid_prompt"
     status: Status = "cancelled" if facts.code in WANTED else "failed"
-    cause = Cause(facts.code, facts.message, facts.param)
-    return End(status, usage, error={"code": code, "message": facts.message}, cause=cause)
+    return End(status, usage, error={"code": code, "message": facts.message}, cause=facts)

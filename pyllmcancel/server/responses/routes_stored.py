@@ -11,12 +11,7 @@ from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.openapi.description import answers, errors
-from pyllmcancel.server.responses.answer import (
-    DeletedResponse,
-    InputItemList,
-    ResponseAnswer,
-    ResponseEvent,
-)
+from pyllmcancel.server.responses.answer import DeletedResponse, InputItemList, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import INCLUDABLE
 from pyllmcancel.server.responses.stored import events_from, responses_of
 from pyllmcancel.server.state import state_of

@@ -16,16 +16,12 @@ from pydantic import TypeAdapter, ValidationError
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.server.answer_events import AnswerEvents, frame
 from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.errors.shapes import ErrorFacts
 from pyllmcancel.server.limits import MAX_TO_WORKERS
 from pyllmcancel.server.responses.answer import ResponseHead
-from pyllmcancel.server.responses.errors import (
-    damaged,
-    done,
-    not_found,
-    too_long,
-)
+from pyllmcancel.server.responses.errors import damaged, done, not_found, too_long
 from pyllmcancel.server.responses.input_items import AnyItem, Item
-from pyllmcancel.server.responses.output import Cause, End, Output
+from pyllmcancel.server.responses.output import End, Output
 from pyllmcancel.server.responses.storage.database import DamagedResponseError
 from pyllmcancel.server.responses.storage.items import response_of
 from pyllmcancel.server.responses.storage.rows import MAX_CONVERSATION_BYTES, Part, Stored, are_items, checked, said
@@ -303,7 +299,7 @@ def events_of_lost(response: dict[str, Any]) -> bytes:
     """Return the events of a response that ended with its server, which has stored none."""
     head: Any = {name: response[name] for name in ResponseHead.__annotations__}
     error = response["error"]
-    end = End(response["status"], None, error=error, cause=Cause(error["code"], error["message"]))
+    end = End(response["status"], None, error=error, cause=ErrorFacts(500, error["message"], code=error["code"]))
     output = Output(head, ToolTable(), encrypts=False)
     events = (*output.begin(queued=True), *output.end_items(end), *output.end(end))
     return b"".join(frame(event, named=True) for event in events)

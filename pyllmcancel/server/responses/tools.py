@@ -151,8 +151,7 @@ def _kind_of_choice(choice: Any) -> str:
 ToolChoice = (
     Literal["none", "auto", "required"]
     | Annotated[
-        Annotated[AllowedChoice, Tag("allowed")] | Annotated[NamedChoice, Tag("named")],
-        Discriminator(_kind_of_choice),
+        Annotated[AllowedChoice, Tag("allowed")] | Annotated[NamedChoice, Tag("named")], Discriminator(_kind_of_choice)
     ]
 )
 

@@ -71,7 +71,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The stream, as its request's client got it",
         "content": {
-            "text/event-stream": {"itemSchema": {"type": "object", "properties": {"data": {"type": "string"}}}},
+            "text/event-stream": {"itemSchema": {"type": "object", "properties": {"data": {"type": "string"}}}}
         },
     }
 }

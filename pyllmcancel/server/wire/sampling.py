@@ -140,10 +140,7 @@ class SamplingFields(SamplerFields):
         None, description=extra("Texts at which DRY's repeated sequences end.")
     )
     repetition_penalty: float | None = Field(
-        None,
-        gt=0,
-        le=100,
-        description=extra("vLLM's: `repeat_penalty` over prompt and answer, if that is not given."),
+        None, gt=0, le=100, description=extra("vLLM's: `repeat_penalty` over prompt and answer, if that is not given.")
     )
 
     def given(self) -> dict[str, Any]:

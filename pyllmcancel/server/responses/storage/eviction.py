@@ -57,7 +57,8 @@ class Eviction:
     def _sweep(self, connection: sqlite3.Connection) -> None:
         """Delete some of the responses that are too old; the next call continues."""
         begins = time.time() - self._max_age
-        swept = [forget(connection, owner, begins, SWEPT_AT_ONCE) for owner in owners(connection)]
+        owners = connection.execute("SELECT rowid FROM held").fetchall()
+        swept = [forget(connection, owner, begins, SWEPT_AT_ONCE) for (owner,) in owners]
         if max(swept, default=0) < SWEPT_AT_ONCE:
             self._swept_at = time.monotonic()
 
@@ -76,10 +77,6 @@ class Eviction:
 
 
 # Owners are identified by their rows in `held`, because their names may be damaged.
-
-
-def owners(connection: sqlite3.Connection) -> list[int]:
-    return [number for (number,) in connection.execute("SELECT rowid FROM held").fetchall()]
 
 
 def who_may_lose(connection: sqlite3.Connection, owner: str, size: int) -> list[int]:

@@ -36,13 +36,7 @@ logger = logging.getLogger("pyllmcancel.server")
 
 T = TypeVar("T")
 MAX_MEMORY_BYTES = 64 << 20  # bytes
-OWN_ERRORS = (
-    DamagedResponseError,
-    LongConversationError,
-    MissingResponseError,
-    ResponseExistsError,
-    StoreFullError,
-)
+OWN_ERRORS = (DamagedResponseError, LongConversationError, MissingResponseError, ResponseExistsError, StoreFullError)
 
 
 class Store:
