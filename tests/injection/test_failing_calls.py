@@ -85,7 +85,7 @@ def test_no_memory_while_a_token_is_chosen_costs_that_request_alone(shared: Shar
 @pytest.mark.parametrize(("code", "why"), [(BAD_ALLOC, "bad_alloc"), (DEVICE_LOST, "the device is lost")])
 def test_an_exception_in_a_step_ends_every_request_in_error(shared: SharedSteps, nth: int, code: int, why: str) -> None:
     with fault("decode", nth, code):
-        came = shared.meet_until_it_closes()
+        came = shared.meet(may_close=True)
     failed = shared.check_outcome(came, most_failed=len(came))
     assert failed
     assert all(why in str(ending.error) for ending in failed)

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,9 +58,7 @@ FEW = ("Q4_1", "Q8_0", "Q4_K", "Q6_K")
     "kind",
     mostly_long(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"], *FEW),
 )
-def test_quantized_weights_count_as_what_they_stand_for(
-    kind: str, experts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quantized_weights_count_as_their_values(kind: str, experts: bool, tmp_path: Path, monkeypatch: Any) -> None:
     type_ = GGMLQuantizationType[kind]
     quantized = write(tmp_path / "quantized.gguf", type_, experts=experts)
     blocks_of = tiny_models.quantized

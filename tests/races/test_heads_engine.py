@@ -64,9 +64,7 @@ SAMPLED = {"temperature": 1.0, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0
 @pytest.mark.parametrize(
     ("model", "sampling"), [*((model, {}) for model in ("chain", "often", "seldom", "window")), ("often", SAMPLED)]
 )
-def test_the_tokens_are_those_without(
-    make_engine: MakeEngine, model: str, sampling: dict[str, Any], *, kv_unified: bool
-) -> None:
+def test_the_tokens_are_those_without(make_engine: MakeEngine, model: str, sampling: Any, kv_unified: bool) -> None:
     expected = make_engine(model, drafts=False, kv_unified=kv_unified).answers(**sampling)
     assert make_engine(model, kv_unified=kv_unified).answers(**sampling) == expected
 

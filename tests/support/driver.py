@@ -260,9 +260,7 @@ class Driver:
             self.settle()
         return tracked
 
-    def answered(
-        self, prompt: str | Sequence[int] = "a prompt", *, expected: Iterable[int] | None = None, **options: Any
-    ) -> Tracked:
+    def answered(self, prompt: str | Sequence[int] = "a prompt", *, expected: Any = None, **options: Any) -> Tracked:
         """Submit, and run to the end. `expected` are the tokens, where they are not what the model says greedily."""
         tracked = self.submit(prompt, **options)
         if expected is not None:

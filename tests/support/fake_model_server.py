@@ -82,14 +82,9 @@ class Model:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if target == "/health":
             loads = (CONTROL / f"{self.name}.loads").exists()
-            known = {
-                "running": self.n_running,
-                "waiting": 0,
-                "slots": 4,
-                "now": time.monotonic(),
-                "boot": str(os.getpid()),
-            }
-            ok = {"status": "ok"} | (known if headers.get("x-worker-key") == KEY else {})
+            known = {"running": self.n_running, "waiting": 0, "slots": 4, "boot": str(os.getpid())}
+            its = known | {"now": time.monotonic()} if headers.get("x-worker-key") == KEY else {}
+            ok = {"status": "ok"} | its
             self.answer(writer, 503 if loads else 200, {"status": "loading", "progress": 0.5} if loads else ok)
         elif target == "/v1/models":
             self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)
