@@ -46,8 +46,7 @@ def test_an_edit(server: ServerProcess) -> None:
 def test_its_count_of_a_prompt(server: ServerProcess) -> None:
     """Before each turn of an agent, with the tools; a failure would make it guess."""
     assert "List the files." in post(server, "/apply-template", SENT["template"])["prompt"]
-    tokens = post(server, "/tokenize", SENT["tokenize"])["tokens"]
-    assert len(tokens) < len(SENT["tokenize"]["content"]) / 2
+    assert len(post(server, "/tokenize", SENT["tokenize"])["tokens"]) < len(SENT["tokenize"]["content"]) / 2
 
 
 def test_an_agent_that_is_stopped(server: ServerProcess) -> None:

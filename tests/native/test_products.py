@@ -103,8 +103,7 @@ def test_a_product_that_a_cancel_has_ended_leaves_nothing_behind(tmp_path: Path)
     for _ in range(3):
         flag = _native.CancelFlag()
         flag.set()  # seen by the first product, whose rows are too many to be a small one
-        sampler = _native.Sampler(world.model, SamplingParams(temperature=0.0))
-        context.open(0, PROMPT, sampler, flag)
+        context.open(0, PROMPT, _native.Sampler(world.model, SamplingParams(temperature=0.0)), flag)
         assert context.step([(0, len(PROMPT))]).status is StepStatus.ABORTED
         context.close(0, keep=False)
     world.open(context, 0, PROMPT)

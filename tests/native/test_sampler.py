@@ -31,8 +31,7 @@ def world_with_output(path: Path, value: float) -> World:
     [(float("nan"), LogitFault.NOT_FINITE), (float("inf"), LogitFault.NOT_FINITE), (0.0, LogitFault.ALL_EQUAL)],
 )
 def test_logits_that_mean_nothing_are_a_fault_with_no_token(tmp_path: Path, value: float, fault: LogitFault) -> None:
-    world = world_with_output(tmp_path / "faulty.gguf", value)
-    context = world.opened(PROMPT)
+    context = world_with_output(tmp_path / "faulty.gguf", value).opened(PROMPT)
     (row,) = ok(context.step([(0, len(PROMPT))]))
     assert (row.token, row.fault) == (-1, fault)
     assert context.tokens(0) == PROMPT
@@ -111,8 +110,7 @@ def test_an_end_that_a_sampler_makes_up_is_taken_unless_a_grammar_does_not_allow
 
 def test_an_end_that_a_sampler_makes_up_is_no_token_where_a_mask_bars_it(world: World) -> None:
     context = world.context()
-    flat = {"samplers": ("temperature", "infill"), "temperature": 100.0, "seed": 3}
-    sampler = world.sampler(**flat)
+    sampler = world.sampler(samplers=("temperature", "infill"), temperature=100.0, seed=3)
     n_vocab = world.model.n_vocab
     sampler.restrict(mask_of(n_vocab, *(token for token in range(n_vocab) if not world.model.is_eog(token))))
     context.open(0, PROMPT, sampler, _native.CancelFlag())

@@ -150,8 +150,7 @@ def finishing(driver: Driver, n: int) -> Tracked:
     tracked = target(driver, SHORT, n=n, max_tokens=3)
 
     def last_step() -> bool:
-        choices = tracked.request.choices
-        left = [choice for choice in choices if choice.finish_reason is None]
+        left = [choice for choice in tracked.request.choices if choice.finish_reason is None]
         return driver.holds(tracked) and all(len(choice.generated) == 2 and choice.n_pending == 1 for choice in left)
 
     driver.step_until(last_step)

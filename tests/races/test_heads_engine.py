@@ -138,8 +138,7 @@ def loaded(path: Path, **config: Any) -> Engine:
 
 
 def test_an_engine_is_loaded_with_heads(tmp_path: Path) -> None:
-    path = write_tiny_heads(tmp_path / "heads.gguf", strength=0.0)
-    with loaded(path) as engine:
+    with loaded(write_tiny_heads(tmp_path / "heads.gguf", strength=0.0)) as engine:
         assert engine.draft_sources == ("heads",)
         with engine.generate("a prompt", max_tokens=40, temperature=0.0, ignore_eos=True) as stream:
             assert sum(len(delta.tokens) for delta in stream) == 40

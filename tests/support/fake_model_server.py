@@ -57,8 +57,7 @@ class Link:
     def end(self, finish_reason: str, reason: str | None = None) -> None:
         state = ["finished", [], False, None, [None, None], 1, 0, 1, []]
         told = {"state": state, "phase": "decode", "finish_reason": finish_reason, "reason": reason}
-        nothing = dict.fromkeys(("superseded_by", "error", "param"))
-        self.frame(b"E", json.dumps(told | nothing).encode())
+        self.frame(b"E", json.dumps(told | dict.fromkeys(("superseded_by", "error", "param"))).encode())
 
 
 class Model:

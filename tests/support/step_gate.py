@@ -120,10 +120,9 @@ class StepGate:
     def wait_held(self) -> HeldStep:
         """Block until a step waits here."""
         with self.changed:
-            if not self.changed.wait_for(lambda: self.held() is not None, TEST_LIMIT):
-                raise TimeoutError("no step began")
-            assert self._current is not None
-            return self._current
+            held = self.changed.wait_for(self.held, TEST_LIMIT)
+            assert held is not None, "no step began"
+            return held
 
     def wake(self) -> None:
         """Have waiting threads look at their conditions again."""
