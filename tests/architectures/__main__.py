@@ -60,9 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, help="folder of GGUF files")
     parser.add_argument("--stride", type=int, default=1, help="cancel at every so many nodes [1]")
-    parser.add_argument(
-        "--unprotected-stride", type=int, default=UNPROTECTED_STRIDE, help="with the rules off; 0: leave out [5]"
-    )
+    parser.add_argument("--unprotected-stride", type=int, default=UNPROTECTED_STRIDE, help="without rules; 0: none [5]")
     parser.add_argument("--cuts", action="store_true", help="stop at cuts, one after every node, as on a GPU")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time, each on one core [1]")
     parser.add_argument("--results", type=Path, help="append results to this file, repeat none of it")

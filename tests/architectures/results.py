@@ -50,16 +50,14 @@ class ResultFile:
             for line in path.read_text().splitlines():
                 fields = json.loads(line)
                 report, way = fields.pop("report"), Way(**fields.pop("way"))
-                self._remember(Result(way=way, report=None if report is None else Report(**report), **fields))
-
-    def _remember(self, result: Result) -> None:
-        self._results[result.model, result.way] = result
+                result = Result(way=way, report=None if report is None else Report(**report), **fields)
+                self._results[result.model, way] = result
 
     def get(self, model: str, way: Way) -> Result | None:
         return self._results.get((model, way))
 
     def add(self, result: Result) -> None:
-        self._remember(result)
+        self._results[result.model, result.way] = result
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(asdict(result)) + "\n")

@@ -81,11 +81,8 @@ def introduction(way: Way, unprotected_stride: int) -> str:
     options += "" if unprotected_stride == UNPROTECTED_STRIDE else f"--unprotected-stride {unprotected_stride} "
     made = f"`python -m tests.architectures build/toys {options}--report docs/measured/{report}`"
     if way.cuts:
-        return (
-            f"# {title}\n\n{how}"
-            f"It cancelled at {which}, and judged by the same rules. `python tools/make_toy_models.py build/toys` and\n"
-            f"{made} made this page."
-        )
+        tail = "and judged by the same rules. `python tools/make_toy_models.py build/toys` and\n"
+        return f"# {title}\n\n{how}It cancelled at {which}, {tail}{made} made this page."
     return (
         f"# {title}\n\n"
         "The sweep ran on the toy models that llama.cpp writes of its architectures. It cancelled a sequence at\n"

@@ -64,11 +64,11 @@ class Models:
         self.server.http.post("/models/unload", json={"model": model})
 
     def processes(self, model: str) -> list[int]:
-        listed = Path(f"/proc/{self.server.pid}/task/{self.server.pid}/children").read_text().split()
-        return [int(pid) for pid in listed if f"--alias={model}" in (words := words_of(pid)) or model in words]
+        pids = self.server.children()
+        return [pid for pid in pids if f"--alias={model}" in (words := words_of(pid)) or model in words]
 
 
-def words_of(pid: str) -> list[str]:
+def words_of(pid: int) -> list[str]:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     except OSError:

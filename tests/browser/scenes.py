@@ -142,6 +142,6 @@ BRING = """(field, [kind, files, text]) => {
 }"""
 
 
-def bring(page: Page, kind: str, content: bytes, *, text: str = "", name: str = "a.png") -> None:
+def bring(page: Page, kind: str, content: bytes, *, text: str = "") -> None:
     encoded = base64.b64encode(content).decode()
-    page.get_by_role("textbox", name="Message").evaluate(BRING, [kind, [[name, "image/png", encoded]], text])
+    page.get_by_role("textbox", name="Message").evaluate(BRING, [kind, [["a.png", "image/png", encoded]], text])

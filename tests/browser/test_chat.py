@@ -33,8 +33,7 @@ def test_an_answer_is_stopped_and_shown_as_cut(page: Page, server: ServerProcess
     stop_when_it_answers(page)
     expect(answers(page)).to_contain_text(STOPPED)
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
-    seen = server.wait_for(request_id, status="cancelled")
-    assert seen["cancel_reason"] == "explicit"
+    assert server.wait_for(request_id, status="cancelled")["cancel_reason"] == "explicit"
 
 
 @pytest.mark.long

@@ -28,8 +28,7 @@ def test_a_server_that_comes_back_is_found_again_and_the_gap_is_shown(browser: o
             request_id = answer.headers["x-request-id"]
             # The second server says that it loads, before it is ready.
             page = open_tab(first.url, allowed=(UNAVAILABLE, *BROKEN_OFF)).open("engine")
-            button = page.get_by_role("button", name=f"cancel request {request_id}")
-            expect(button).to_have_text("Cancel")
+            expect(page.get_by_role("button", name=f"cancel request {request_id}")).to_have_text("Cancel")
             first.signal(signal.SIGKILL)
             first.wait()
     expect(page.get_by_role("alert").filter(has_text="No connection to the server")).to_be_visible()

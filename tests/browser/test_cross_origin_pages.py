@@ -165,8 +165,7 @@ def test_a_link_leads_to_the_page_and_to_nothing_else(browser: Browser, server: 
 @pytest.mark.long
 def test_a_name_that_was_rebound_reaches_nothing(browser: Browser, server: ServerProcess) -> None:
     page = browser.new_context().new_page()
-    answer = page.goto(f"http://{EVIL}:{server.port}/")
-    assert answer.status == 421
+    assert page.goto(f"http://{EVIL}:{server.port}/").status == 421
     # To the browser the server is the page's own, so that a page could read all answers.
     with victim(server) as request_id:
         for path, options in (

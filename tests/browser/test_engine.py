@@ -122,8 +122,7 @@ def test_a_request_is_opened_cancelled_and_closed_by_keys(page: Page, load: Load
 @pytest.mark.long
 def test_a_session_is_cancelled_as_a_whole(server: ServerProcess, tab: Tab) -> None:
     with under_load(server, ["mine", "mine", "mine", "other"]) as load:
-        page = tab.open("engine")
-        page.get_by_role("button", name="cancel session mine", exact=True).click()
+        tab.open("engine").get_by_role("button", name="cancel session mine", exact=True).click()
         assert_stopped_and_others_go_on(load.clients[:3], load)
 
 
@@ -159,8 +158,7 @@ def test_the_timeline_tells_by_keys_what_was_superseded(server: ServerProcess, t
             page.evaluate(SHORTLY)
             server.cancel(newest)
     timeline = page.get_by_role("application", name="Timeline of the slots")
-    told = page.get_by_role("status").filter(has_text="superseded by")
-    look_for(told, timeline)
+    look_for(page.get_by_role("status").filter(has_text="superseded by"), timeline)
 
 
 @pytest.mark.long
@@ -170,8 +168,7 @@ def test_a_page_that_is_opened_shows_what_was_computed_before(server: ServerProc
     page = tab.open("engine")
     timeline = page.get_by_role("application", name="Timeline of the slots")
     page.evaluate(SHORTLY)  # the timeline is drawn a little behind the server
-    told = page.get_by_role("status").filter(has_text=f"{before} decode: 8 tokens")
-    look_for(told, timeline)
+    look_for(page.get_by_role("status").filter(has_text=f"{before} decode: 8 tokens"), timeline)
 
 
 # Latencies in the lists that are cut off, or not drawn at all.

@@ -128,8 +128,7 @@ def test_a_load_is_cancelled_in_the_engines_view(tab: Tab, models: Models) -> No
 
 
 def test_a_failure_is_shown_with_its_last_lines(tab: Tab) -> None:
-    page = tab.open("engine")
-    broken = card(page, "broken")
+    broken = card(tab.open("engine"), "broken")
     broken.get_by_role("button", name=re.compile("Load|Try again")).click()
     expect(broken.get_by_text("failed", exact=True)).to_be_visible()
     expect(broken).to_contain_text("is not a GGUF file")

@@ -57,8 +57,7 @@ def test_a_picture_is_sent_as_it_is_and_shown_in_the_message(page: Page, how: st
     text, picture = parts_sent(page, "What is this?")
     assert text == {"type": "text", "text": "What is this?"}
     assert bytes_of(picture) == PNG
-    mine = page.get_by_role("article", name="You")
-    expect(mine.get_by_role("img", name="Image 1")).to_be_visible()
+    expect(page.get_by_role("article", name="You").get_by_role("img", name="Image 1")).to_be_visible()
     expect(page.get_by_role("button", name="Remove image")).to_have_count(0)
     expect(page.get_by_role("article", name="Answer")).to_contain_text("I see it.")
 
@@ -146,6 +145,5 @@ def test_what_the_server_says_against_a_picture_is_shown(open_tab: OpenTab, serv
     error = {"error": {"message": "picture 1: it has 9 x 9 pixels, but at most 4", "code": "media_too_large"}}
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=413, json=error))
     choose(page, "images", file(PNG), shown="Image 1")
-    parts = parts_sent(page, "What is this?")
-    assert len(parts) == 2
+    assert len(parts_sent(page, "What is this?")) == 2
     expect(page.get_by_role("article", name="Answer")).to_contain_text("icture 1: it has 9 x 9 pixels")

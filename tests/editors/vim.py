@@ -64,9 +64,7 @@ class Vim(AbstractContextManager["Vim"]):
         environment = os.environ | {"TERM": "xterm", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
         self._process = subprocess.Popen(
             [program, "-u", vimrc, "-i", "NONE", "-N", *files],
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
+            **dict.fromkeys(("stdin", "stdout", "stderr"), screen),
             env=environment,
             cwd=folder,
             start_new_session=True,

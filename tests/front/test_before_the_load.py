@@ -27,8 +27,7 @@ async def test_a_request_that_was_cancelled_before_it_came_loads_nothing(world: 
     told = held.json()["data"][0] if way == "several" else held.json()
     assert held.status == (200 if way == "several" else 202)
     assert told == {"id": "mine", "outcome": "held", "hold_seconds": 60.0}
-    request = await world.complete("a", "mine").end()
-    assert request.failure == (499, "explicit")
+    assert (await world.complete("a", "mine").end()).failure == (499, "explicit")
     assert world.starts("a") == 0
     assert (await world.complete("a", "mine").end()).status == 200  # a hold is for one request
 

@@ -162,9 +162,7 @@ async def test_what_computes_nothing_supersedes_nothing_and_has_not_failed(world
 
 
 @pytest.mark.long
-async def test_clients_that_leave_early_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: RouterWorld
-) -> None:
+async def test_early_leavers_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: RouterWorld) -> None:
     monkeypatch.setattr(relay, "DEADLINE_SECONDS", 0.05)
     assert (await world.complete("a").end()).status == 200
     (tmp_path / "a.unseen").touch()

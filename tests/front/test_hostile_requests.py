@@ -142,8 +142,7 @@ async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tm
         for _ in range(3):  # a fourth start is not tried
             stream = world.begin("POST", COMPLETIONS, {"model": "a", "stream": True, "until": "never"}, headers=ANN)
             await stream.next_event()
-            process = world.keeper.processes["a"]
-            process.lines.append("ann's request")  # as its log has it
+            world.keeper.processes["a"].lines.append("ann's request")  # as its log has it
             os.kill(world.pid("a"), signal.SIGKILL)
             await stream.end()
             await world.until(lambda: world.keeper.model("a").state is not State.LOADED)

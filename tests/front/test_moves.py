@@ -56,9 +56,16 @@ def replicas(model: Path, n: int, *more: str) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with replicas(write_patient_model(tmp_path_factory.mktemp("moves") / "stdlib.gguf"), N_CROWD) as process:
         yield process
+
+
+@pytest.fixture
+def crowd(many: ServerProcess) -> ServerProcess:
+    """All of them serve, also the one that an earlier test has lost."""
+    all_serve(many)
+    return many
 
 
 @pytest.fixture
@@ -69,17 +76,13 @@ def pair(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def all_serve(server: ServerProcess) -> None:
-    def states() -> set[str]:
-        (entry,) = server.http.get("/v1/models").json()["data"]
-        return {one["status"]["value"] for one in entry["replicas"]}
-
-    until(states, lambda found: found == {"loaded"}, START_LIMIT)
+    until(lambda: {*server.replicas().values()}, lambda found: found == {"loaded"}, START_LIMIT)
 
 
 def process_of(server: ServerProcess, replica: str) -> int:
-    for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
+    for pid in server.children():
         if f"\0--replica\0{replica}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return int(pid)
+            return pid
     raise LookupError(replica)
 
 
@@ -98,9 +101,7 @@ def ended_elsewhere(server: ServerProcess, request_id: str, replica: str) -> boo
 
 def post(client: RawClient, path: str, body: dict[str, Any]) -> str:
     request_id, content = fresh_id(), json.dumps(body).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: {request_id}\r\n"
-    )
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-Id: {request_id}\r\n"
     client.socket.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
     return request_id
 
@@ -137,23 +138,31 @@ def alone(server: ServerProcess, path: str, body: dict[str, Any]) -> list[Any]:
         return streamed(client)
 
 
+def check_stream(
+    server: ServerProcess, path: str, body: dict[str, Any], number: signal.Signals = signal.SIGKILL
+) -> None:
+    """A stream whose process gets a signal is as it is alone, and ends elsewhere."""
+    expected = alone(server, path, body)
+    with RawClient(server.port) as client:
+        request_id = post(client, path, body | {"stream": True})
+        replica, pid = lose(server, request_id, number)
+        try:
+            assert streamed(client) == expected
+        finally:
+            if number is signal.SIGSTOP:
+                os.kill(pid, signal.SIGCONT)
+    assert ended_elsewhere(server, request_id, replica)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ASKED)
 def test_a_stream_goes_on_as_if_nothing_had_happened(crowd: ServerProcess, name: str) -> None:
-    all_serve(crowd)
-    path, body = ASKED[name]
-    expected = alone(crowd, path, body)
-    with RawClient(crowd.port) as client:
-        request_id = post(client, path, body | {"stream": True})
-        replica, _ = lose(crowd, request_id)
-        assert streamed(client) == expected
-    assert ended_elsewhere(crowd, request_id, replica)
+    check_stream(crowd, *ASKED[name])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["two choices, with logprobs", "a call"])
 def test_a_whole_answer_goes_on(crowd: ServerProcess, name: str) -> None:
-    all_serve(crowd)
     path, body = ASKED[name]
     expected = stable(crowd.http.post(path, json=body).json())
     with RawClient(crowd.port) as client:
@@ -170,29 +179,14 @@ def test_an_answer_about_a_picture_goes_on(tmp_path: Path) -> None:
     model, projector = write_pair(tmp_path, "gemma3")
     picture = {"type": "image_url", "image_url": {"url": data_url(png(100, 60))}}
     asked = [{"role": "user", "content": [{"type": "text", "text": "what?"}, picture]}]
-    with replicas(model, 2, "--mmproj", str(projector)) as server, RawClient(server.port) as client:
+    with replicas(model, 2, "--mmproj", str(projector)) as server:
         all_serve(server)
-        path, body = "/v1/chat/completions", {"messages": asked, "ignore_eos": True, **FREE}
-        expected = alone(server, path, body)
-        request_id = post(client, path, body | {"stream": True})
-        replica, _ = lose(server, request_id)
-        assert streamed(client) == expected
-        assert ended_elsewhere(server, request_id, replica)
+        check_stream(server, "/v1/chat/completions", {"messages": asked, "ignore_eos": True, **FREE})
 
 
 @pytest.mark.parametrize("number", mostly_long([signal.SIGTERM, signal.SIGSTOP], signal.SIGSTOP))
 def test_a_process_that_ends_or_hangs_gives_its_answers_away(pair: ServerProcess, number: signal.Signals) -> None:
-    path, body = ASKED["two choices, with logprobs"]
-    expected = alone(pair, path, body)
-    with RawClient(pair.port) as client:
-        request_id = post(client, path, body | {"stream": True})
-        replica, pid = lose(pair, request_id, number)
-        try:
-            assert streamed(client) == expected
-        finally:
-            if number is signal.SIGSTOP:
-                os.kill(pid, signal.SIGCONT)
-    assert ended_elsewhere(pair, request_id, replica)
+    check_stream(pair, *ASKED["two choices, with logprobs"], number)
     pair.wait_idle()
 
 
@@ -213,7 +207,6 @@ def test_what_a_stuck_process_has_of_an_answer_is_not_the_answer(pair: ServerPro
 
 @pytest.mark.long
 def test_a_kept_stream_goes_on_and_its_readers_notice_nothing(crowd: ServerProcess) -> None:
-    all_serve(crowd)
     path, body = ASKED["a seed that was drawn"]
     expected = alone(crowd, path, body)
     with RawClient(crowd.port) as client:
@@ -229,7 +222,6 @@ def test_a_kept_stream_goes_on_and_its_readers_notice_nothing(crowd: ServerProce
 
 @pytest.mark.long
 def test_a_response_in_the_background_goes_on(crowd: ServerProcess) -> None:
-    all_serve(crowd)
     path, body = ASKED["responses"]
     expected = crowd.http.post(path, json=body).json()
     made = crowd.http.post(path, json=body | {"background": True}).json()

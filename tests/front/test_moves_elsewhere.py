@@ -42,20 +42,13 @@ def add(front: ServerProcess, tmp_path: Path) -> Iterator[Add]:
 
 
 def loaded(front: ServerProcess) -> list[str]:
-    entries = front.http.get("/v1/models").json()["data"]
-    replicas = [one for entry in entries for one in entry["replicas"]]
-    return [one["name"] for one in replicas if one["status"]["value"] == "loaded"]
+    return [name for name, state in front.replicas().items() if state == "loaded"]
 
 
 def running_at(front: ServerProcess, request_id: str, *others: str) -> str:
     """Return where a request computes, which is none of these."""
-    seen = front.wait_for(
-        request_id,
-        status="running",
-        completion_tokens=lambda n: n > 8,
-        replica=lambda name: name is not None and name not in others,
-    )
-    return seen["replica"]
+    elsewhere = {"replica": lambda name: name is not None and name not in others}
+    return front.wait_for(request_id, status="running", completion_tokens=lambda n: n > 8, **elsewhere)["replica"]
 
 
 def test_a_whole_answer_begins_anew_at_a_worker_with_other_settings(front: ServerProcess, add: Add) -> None:

@@ -144,13 +144,7 @@ def test_nothing_is_left_of_requests_without_lasting_names() -> None:
 def test_a_request_is_placed_by_its_key_then_its_parent_then_its_session() -> None:
     request = FrontRequest(request_id="i", session="child", parent="main", supersede="k")
     request.keeping = Keeping("talk")
-    assert names_of(request) == (
-        (ID, "i"),
-        (KEY, "k"),
-        (ID, "talk"),
-        (SESSION, "main"),
-        (SESSION, "child"),
-    )
+    assert names_of(request) == ((ID, "i"), (KEY, "k"), (ID, "talk"), (SESSION, "main"), (SESSION, "child"))
 
 
 def test_a_line_of_a_batch_is_not_placed_by_its_session() -> None:

@@ -40,18 +40,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             until(partial(status_of, process, model), lambda status: status == "loaded", START_LIMIT)
         yield process
         process.signal(signal.SIGTERM)
-        pids = model_pids(process.pid)
+        pids = process.children()
         assert process.wait() in (0, -signal.SIGTERM)
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def status_of(server: ServerProcess, model: str) -> str:
     return server.http.get(f"/v1/models/{model}").json()["status"]["value"]
-
-
-def model_pids(parent: int) -> list[int]:
-    """The processes that serve a model: those whose parent is the one in front."""
-    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def endless(**fields: Any) -> dict[str, Any]:
@@ -102,11 +97,11 @@ def test_a_killed_process_comes_back_and_goes_on(server: ServerProcess) -> None:
     with RawClient(server.port) as client:
         mine = client.post(model="other", **endless())
         server.wait_for(mine, status="running")
-        before = model_pids(server.pid)
+        before = server.children()
         (victim,) = [pid for pid in before if b"ctx-size=65536" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(victim, signal.SIGKILL)
         assert status_of(server, "one") == "loaded"
-        until(lambda: len(set(model_pids(server.pid)) - set(before)), lambda n: n == 1)
+        until(lambda: len(set(server.children()) - set(before)), lambda n: n == 1)
         until(lambda: status_of(server, "other"), lambda status: status == "loaded", START_LIMIT)
         first = server.http.get(f"/v1/requests/{mine}").json()["completion_tokens"]
         server.wait_for(mine, status="running", completion_tokens=lambda n: n > first)

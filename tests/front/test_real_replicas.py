@@ -30,13 +30,8 @@ def server(supervisor: socket.socket, tmp_path_factory: pytest.TempPathFactory) 
     options = (str(model), "--replicas", "2", "--ctx-size", "32768", "--spec-type", "none")
     with ServerProcess(*options, environment={"NOTIFY_SOCKET": supervisor.getsockname()}) as process:
         process.started()
-        until(lambda: [one["status"]["value"] for one in replicas(process)], lambda v: v == ["loaded"] * 2, START_LIMIT)
+        until(process.replicas, lambda found: [*found.values()] == ["loaded"] * 2, START_LIMIT)
         yield process
-
-
-def replicas(server: ServerProcess) -> list[dict[str, Any]]:
-    (entry,) = server.http.get("/v1/models").json()["data"]
-    return entry["replicas"]
 
 
 def place(server: ServerProcess, request_id: str) -> str:

@@ -32,9 +32,7 @@ class Site(NamedTuple):
     far: list[ServerProcess]
 
     def ready(self) -> list[str]:
-        entries = self.front.http.get("/v1/models").json()["data"]
-        replicas = [one for entry in entries for one in entry["replicas"]]
-        return sorted(one["name"] for one in replicas if one["status"]["value"] == "loaded")
+        return sorted(name for name, state in self.front.replicas().items() if state == "loaded")
 
     def live(self) -> list[int]:
         told = [one.get("/health", headers=HEADERS).json() for one in (self.named, self.registered)]

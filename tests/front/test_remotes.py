@@ -136,9 +136,7 @@ async def test_a_worker_that_dies_is_left_out_until_it_is_back(tmp_path: Path) -
         assert (await kept.end()).events[-1] == "[DONE]"
 
 
-async def test_requests_wait_for_a_worker_that_is_away_and_are_refused_when_it_stays_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_wait_for_an_absent_worker_but_not_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_far(tmp_path, "x") as (world, (x,)):
         x.kill()
         waiting = await world.waiting("m", "mine")
@@ -156,7 +154,7 @@ async def test_requests_wait_for_a_worker_that_is_away_and_are_refused_when_it_s
         assert (await world.complete("m").end()).status == 200
 
 
-async def test_a_worker_that_does_not_answer_gets_nothing_new_and_delays_no_cancel(
+async def test_a_stuck_worker_gets_nothing_and_delays_no_cancel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "STUCK_SECONDS", 0.05)
@@ -187,7 +185,7 @@ async def test_a_worker_with_another_key_is_not_used(tmp_path: Path, caplog: pyt
             assert not any(line.startswith("request") for line in world.log_of("x"))
 
 
-async def test_all_addresses_of_a_name_are_workers_and_are_looked_up_again(
+async def test_a_names_addresses_are_workers_and_looked_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remotes, "LOOK_EVERY", 0.01)

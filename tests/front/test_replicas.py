@@ -52,9 +52,7 @@ async def test_the_server_is_ready_with_the_first_process_and_lists_the_model_on
 
 
 @pytest.mark.long
-async def test_a_killed_process_ends_what_it_had_begun_and_the_other_one_answers_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_killed_process_ends_only_what_it_had_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_replicas(tmp_path) as world:
         streams = [await world.streaming("m", until="end", session_id=f"s{n}") for n in range(2)]
         os.kill(world.pid("m"), signal.SIGSTOP)  # the system takes connections for it

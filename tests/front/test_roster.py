@@ -4,6 +4,7 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,14 @@ GIB = 1 << 30
 class Machine:
     """A roster, a clock, and processes that do as they are told, when they are told."""
 
-    def __init__(self, *names: str, most: float = math.inf, room: float = math.inf, need: int = 0) -> None:
+    def __init__(
+        self, *names: str, most: float = math.inf, room: float = math.inf, measures: bool = True, **spec: Any
+    ) -> None:
         self.roster = Roster(most, room)
         self.now = 0.0
-        self.measures = True  # at once; False: the test says when
+        self.measures = measures  # at once; False: the test says when
         for name in names:
-            self.roster.add(name, need)
+            self.roster.add(name, **spec)
 
     def want(self, name: str, *, idle: bool = False) -> Ticket:
         return self.roster.want(name, self.now, idle=idle)
@@ -63,6 +66,11 @@ class Machine:
         self.loaded(name)
         return ticket
 
+    def hands_over(self, name: str, other: str, seconds: float = 0.0) -> None:
+        """Check that one model is stopped now, and the other one started in its place."""
+        assert self.after(seconds) == [Stop(name, kill=False)]
+        assert self.ended(name) == [Start(other)]
+
     def state(self, name: str) -> State:
         return self.roster.models[name].state
 
@@ -91,8 +99,7 @@ def test_the_least_recently_used_gives_way() -> None:
     machine.after()
     machine.drop(ticket)  # a was used last
     machine.want("c")
-    assert machine.after(1.0) == [Stop("b", kill=False)]
-    assert machine.ended("b") == [Start("c")]
+    machine.hands_over("b", "c", 1.0)
 
 
 def test_a_model_stays_for_as_long_as_its_load_took() -> None:
@@ -115,8 +122,7 @@ def test_a_model_that_computes_is_not_unloaded_and_its_new_requests_queue_up() -
     later = machine.want("a")
     assert machine.after() == []
     machine.drop(running)
-    assert machine.after() == [Stop("a", kill=False)]
-    assert machine.ended("a") == [Start("b")]
+    machine.hands_over("a", "b")
     assert machine.loaded("b") == [Admit(wants_b)]
     machine.drop(wants_b)
     assert machine.after(1.0) == [Stop("b", kill=False)]  # a waits, by the arrival of `later`
@@ -141,8 +147,7 @@ def test_turns_are_by_arrival() -> None:
     machine.want("c")
     machine.after(0.5)
     machine.want("b")
-    assert machine.after(5.0) == [Stop("a", kill=False)]
-    assert machine.ended("a") == [Start("c")]
+    machine.hands_over("a", "c", 5.0)
 
 
 def test_models_give_way_together_or_not_at_all() -> None:
@@ -190,10 +195,8 @@ def test_pinned_models_never_give_way() -> None:
 
 
 def test_a_request_may_say_how_long_its_model_stays() -> None:
-    machine = Machine("a")
-    machine.roster.add("a", idle_after=5.0)
-    first = machine.running("a")
-    machine.drop(first, keep=math.inf)
+    machine = Machine("a", idle_after=5.0)
+    machine.drop(machine.running("a"), keep=math.inf)
     assert machine.after(1e6) == []
     machine.want("a")
     (admitted,) = machine.after()
@@ -202,8 +205,7 @@ def test_a_request_may_say_how_long_its_model_stays() -> None:
 
 
 def test_the_next_request_without_a_wish_restores_the_configured_time() -> None:
-    machine = Machine("a")
-    machine.roster.add("a", idle_after=5.0)
+    machine = Machine("a", idle_after=5.0)
     first, second = machine.want("a"), machine.running("a")
     machine.drop(first, keep=math.inf)
     machine.drop(second)
@@ -269,7 +271,6 @@ class Simulation:
         self.n_events = 0
         self.waits: list[float] = []
         self.n_starts = 0
-        self.load_seconds = 0.0
         self.left: set[Ticket] = set()
         self.open: set[Ticket] = set()
         self.lives: dict[str, int] = {}
@@ -317,7 +318,6 @@ class Simulation:
                     self.n_starts += 1
                     self.lives[name] = self.n_starts
                     self.at(2.0, "loaded", (name, self.n_starts))
-                    self.load_seconds += 2.0
                 case Stop(name, kill):
                     model = self.roster.models[name]
                     assert kill or not model.running, "a model that computes was unloaded"
@@ -387,8 +387,7 @@ def test_a_model_is_measured_before_another_has_to_go() -> None:
     machine.want("b")
     assert machine.after() == []  # it is being measured
     machine.roster.fits("b")
-    assert machine.after() == [Stop("a", kill=False)]
-    assert machine.ended("a") == [Start("b")]
+    machine.hands_over("a", "b")
 
 
 def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
@@ -404,8 +403,7 @@ def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
 
 
 def test_of_a_model_that_has_room_only_the_file_is_looked_at() -> None:
-    machine = Machine("a", "b", most=1)
-    machine.measures = False
+    machine = Machine("a", "b", most=1, measures=False)
     machine.want("a")
     machine.want("b")
     assert machine.after() == [Measure("a", whole=False)]
@@ -414,8 +412,7 @@ def test_of_a_model_that_has_room_only_the_file_is_looked_at() -> None:
 
 
 def test_a_model_that_has_no_room_any_more_is_measured_after_all() -> None:
-    machine = Machine("a", "b", most=1)
-    machine.measures = False
+    machine = Machine("a", "b", most=1, measures=False)
     machine.drop(machine.want("a"))
     machine.want("b")
     assert machine.after() == [Measure("b", whole=False)]
@@ -520,8 +517,7 @@ def test_a_replica_that_dies_comes_back_and_is_tried_three_times_beside_the_othe
 def test_a_rolling_restart_ends_with_a_process_that_cannot_be_started() -> None:
     machine = loaded_with_replicas("a")
     machine.roster.renew("a")
-    assert machine.after() == [Stop("a", kill=False)]
-    assert machine.ended("a") == [Start("a")]
+    machine.hands_over("a", "a")
     assert machine.ended("a", "it does not fit", hopeless=True) == []
     assert (machine.state("a"), machine.roster.models["a:2"].is_open) == (State.FAILED, True)
 
@@ -535,8 +531,7 @@ def test_the_only_process_of_a_model_is_started_anew_and_its_requests_wait() -> 
     later = machine.want("a")
     assert machine.after() == []
     machine.drop(stream)
-    assert machine.after() == [Stop("a", kill=False)]
-    assert machine.ended("a") == [Start("a")]
+    machine.hands_over("a", "a")
     assert machine.loaded("a") == [Admit(later)]
 
 
@@ -577,13 +572,11 @@ def test_an_idle_request_does_not_keep_its_model_loaded() -> None:
     idle = machine.want("a", idle=True)
     assert machine.after(100.0) == [Admit(idle)]
     machine.want("b")
-    assert machine.after() == [Stop("a", kill=False)]
-    assert machine.ended("a") == [Start("b")]
+    machine.hands_over("a", "b")
 
 
 def test_a_model_with_idle_requests_goes_to_sleep() -> None:
-    machine = Machine()
-    machine.roster.add("a", idle_after=10.0)
+    machine = Machine("a", idle_after=10.0)
     machine.serve("a")
     idle = machine.want("a", idle=True)
     assert machine.after(5.0) == [Admit(idle)]

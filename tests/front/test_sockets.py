@@ -95,9 +95,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(tmp_path: Path, client
         assert await client.reader.read() == b"data: [DONE]\n\n"
 
 
-async def test_a_stream_whose_process_dies_ends_with_an_error_and_its_last_chunk(
-    world: RouterWorld, client: RawClient
-) -> None:
+async def test_a_stream_whose_process_dies_has_an_error_and_a_last_chunk(world: RouterWorld, client: RawClient) -> None:
     client.ask('{"model": "a", "stream": true, "until": "never"}')
     await client.head()
     world.keeper.unload(world.specs[0])

@@ -240,8 +240,7 @@ def test_models_whose_names_no_header_can_carry_are_told_apart(tmp_path: Path) -
 
 
 def test_the_only_model_has_its_alias_and_is_loaded_at_the_start(tmp_path: Path) -> None:
-    one = gguf(tmp_path / "one.gguf")
-    catalog = read(str(one), "--sleep-idle-seconds", "5", "--alias", "mine,other")
+    catalog = read(str(gguf(tmp_path / "one.gguf")), "--sleep-idle-seconds", "5", "--alias", "mine,other")
     (spec,) = catalog.specs.values()
     assert (spec.name, spec.aliases, spec.starts) == ("mine", ("other", "one"), True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,19 +50,11 @@ class SharedSteps:
 
     @classmethod
     def load(cls, path: Path, **options: Any) -> SharedSteps:
-        config: dict[str, Any] = {
-            "model": path,
-            "ctx_size": 1024,
-            "parallel": 3,
-            "threads": 1,
-            "batch_size": 32,
-            "checkpoint_interval": 16,
-            "cache_type_k": "f32",
-            "cache_type_v": "f32",
-            "flash_attn": "off",
-            "draft_sources": (),  # the same prompts come again and again: their answers would be known without a step
-        }
-        shared = cls(Engine.load(EngineConfig(**config | options)))
+        sizes = {"ctx_size": 1024, "parallel": 3, "threads": 1, "batch_size": 32, "checkpoint_interval": 16}
+        exact = {"cache_type_k": "f32", "cache_type_v": "f32", "flash_attn": "off"}
+        # The same prompts come again and again: with drafts their answers would be known without a step.
+        config = EngineConfig(model=path, draft_sources=(), **sizes | exact | options)
+        shared = cls(Engine.load(config))
         shared.undisturbed = [answer_of(sink) for _, sink in shared.meet()]
         shared.alone = shared.ask()
         assert all(len(answer[0]) == ANSWER for answer in shared.undisturbed)
@@ -73,17 +65,10 @@ class SharedSteps:
         params = generation_params(temperature=0.0, max_tokens=ANSWER, n=n)
         return self.engine.submit([prompt], params, sink), sink
 
-    def meet(self) -> list[tuple[Request, RecordingSink]]:
-        """Submit all at once, and wait until each has ended."""
-        came = [self.submit(prompt, n=n) for prompt, n in zip(PROMPTS, CHOICES, strict=True)]
-        for _, sink in came:
-            sink.ending()
-        return came
-
-    def meet_until_it_closes(self) -> list[tuple[Request, RecordingSink]]:
-        """As `meet`, of an engine that may end before the last of them is there: it refuses that one."""
+    def meet(self, *, may_close: bool = False) -> list[tuple[Request, RecordingSink]]:
+        """Submit all at once, and wait until each has ended; an engine that closes meanwhile refuses the last ones."""
         came = []
-        with suppress(EngineClosedError):
+        with suppress(EngineClosedError) if may_close else nullcontext():
             for prompt, n in zip(PROMPTS, CHOICES, strict=True):
                 came.append(self.submit(prompt, n=n))
         for _, sink in came:

@@ -14,6 +14,7 @@ import pytest
 
 from pyllmcancel import _native
 from pyllmcancel.errors import ContextBusy
+from pyllmcancel.models import packaged_model_path
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepResult, StepRow, StepStatus
 from tests.support import fake_model, fake_native
@@ -175,6 +176,12 @@ def slow_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """An attention model whose steps last long enough to be met in their middle."""
     path = tmp_path_factory.mktemp("slow") / "slow.gguf"
     write_tiny_llama(path, n_layer=8, n_embd=128, n_head=4, n_head_kv=4, n_ff=512)
+    return World(_native, "attention", path, load_model(path))
+
+
+@pytest.fixture(scope="session")
+def packaged() -> World:
+    path = packaged_model_path()
     return World(_native, "attention", path, load_model(path))
 
 

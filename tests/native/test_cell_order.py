@@ -10,24 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyllmcancel import _native
-from pyllmcancel.models import packaged_model_path
 from tests.native.conftest import World, ok
-from tests.support.device import load_model
 
 TYPES = {"f16": 1, "q8_0": 8}
 COUNT = 12
-
-
-@pytest.fixture(scope="module")
-def packaged() -> World:
-    path = packaged_model_path()
-    return World(_native, "attention", path, load_model(path)).with_flash_attention()
-
-
-@pytest.fixture(params=TYPES)
-def cells(request: pytest.FixtureRequest) -> dict[str, int]:
-    return {"type_k": TYPES[request.param], "type_v": TYPES[request.param]}
 
 
 def prompt(world: World, name: str) -> list[int]:
@@ -63,12 +49,15 @@ def beside_another(world: World, *, leaves: bool, **options: Any) -> np.ndarray:
     return generate(context, 1)
 
 
-def test_in_unified_cells_in_order_nothing_is_seen_of_others(packaged: World, cells: dict[str, int]) -> None:
-    options = {"n_ctx": 256} | cells
+@pytest.mark.parametrize("kind", TYPES)
+def test_in_unified_cells_in_order_nothing_is_seen_of_others(packaged: World, kind: str) -> None:
+    options = {"n_ctx": 256, "type_k": TYPES[kind], "type_v": TYPES[kind]}
+    packaged = packaged.with_flash_attention()
     np.testing.assert_array_equal(beside_another(packaged, leaves=False, **options), alone(packaged, **options))
 
 
 def test_of_unified_cells_the_order_in_which_they_lie_is_seen(packaged: World) -> None:
     """In the last bits only, but what is rounded to 8 bits may fall on the other side: q8_0 cells are no remedy."""
+    packaged = packaged.with_flash_attention()
     options = {"n_ctx": 256, "type_k": TYPES["q8_0"], "type_v": TYPES["q8_0"]}
     assert np.any(beside_another(packaged, leaves=True, **options) != alone(packaged, **options))

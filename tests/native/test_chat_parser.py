@@ -10,21 +10,8 @@ import pytest
 
 from pyllmcancel._native import ChatParser
 from pyllmcancel.errors import UsageError
-from tests.native.chat_answers import (
-    ANSWERS,
-    CODER,
-    GEMMA_4,
-    GLM,
-    HARMONY,
-    MINIMAX,
-    NEMO,
-    QWEN,
-    QWEN_3_5,
-    WEATHER,
-    XML_WEATHER,
-    Answer,
-    tagged,
-)
+from tests.native import chat_answers as family
+from tests.native.chat_answers import ANSWERS, QWEN, WEATHER, Answer, tagged
 from tests.native.chat_templates import ALL, TOOLS, Message, apply, function, parse, parse_everywhere
 from tests.native.conftest import World
 from tests.native.test_lazy_grammar import Dictated, grammar_of
@@ -110,23 +97,23 @@ def test_a_spoiled_answer_has_the_same_parts_however_it_is_cut(template: str, re
             tagged(WEATHER) + "\n<tool_call>?",
             Message("\n</tool_call>\n<tool_call>?", "", [("get_weather", '{"city": "Köln"}')], [""]),
         ),
-        (CODER, "<tool_call>\n<function=fly>", Message("<tool_call>\n<function=fly>")),
+        (family.CODER, "<tool_call>\n<function=fly>", Message("<tool_call>\n<function=fly>")),
         (
-            QWEN_3_5,
-            f"</think>\n\n<tool_call>\n{XML_WEATHER}<oops>",
+            family.QWEN_3_5,
+            f"</think>\n\n<tool_call>\n{family.XML_WEATHER}<oops>",
             Message("<oops>", "", [("get_weather", '{"city":"Köln"}')], [""]),
         ),
         # No channel at all.
-        (HARMONY, "Just text.", Message("Just text.")),
+        (family.HARMONY, "Just text.", Message("Just text.")),
         # An identifier that does not come.
-        (NEMO, '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1', Message("", "", [("add", '{"a": 1')], [""])),
+        (family.NEMO, '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1', Message("", "", [("add", '{"a": 1')], [""])),
         # A mark that ends the answer, and one that does not.
-        (HARMONY, "<|channel|>final<|message|>Yes.<|end|>", Message("Yes.")),
-        (HARMONY, "<|channel|>final<|message|>Yes.<|end|>No.", Message("Yes.<|end|>No.")),
+        (family.HARMONY, "<|channel|>final<|message|>Yes.<|end|>", Message("Yes.")),
+        (family.HARMONY, "<|channel|>final<|message|>Yes.<|end|>No.", Message("Yes.<|end|>No.")),
         # What looks like a mark at the end of all.
         (QWEN, "if a <", Message("if a <")),
         (QWEN, "<think>\nif a </think", Message("", "if a </think")),
-        (GEMMA_4, "Well, <|tool", Message("Well, <|tool")),
+        (family.GEMMA_4, "Well, <|tool", Message("Well, <|tool")),
     ],
 )
 def test_what_is_no_call_is_text(template: str, text: str, message: Message) -> None:
@@ -157,7 +144,7 @@ def test_no_text_does_harm(text: str) -> None:
     found: list[str] = []
 
     def read() -> None:
-        for template in (QWEN, CODER, GLM, HARMONY, GEMMA_4, MINIMAX, NEMO):
+        for template in (QWEN, family.CODER, family.GLM, family.HARMONY, family.GEMMA_4, family.MINIMAX, family.NEMO):
             form = apply(template, tools=ROWS)
             message = parse(form, text, text[:1_000])
             in_pieces = parse(form, *(text[at : at + 7] for at in range(0, 20_000, 7)))

@@ -6,17 +6,8 @@ import pytest
 
 from pyllmcancel.chat.template import Thinking, chat_form
 from pyllmcancel.errors import InvalidRequestError
-from tests.native.chat_templates import (
-    ALL,
-    PAST_CALL,
-    QUESTION,
-    TEMPLATES,
-    TOOLS,
-    apply,
-    compiled,
-    parse_everywhere,
-    template,
-)
+from tests.native import chat_templates
+from tests.native.chat_templates import ALL, PAST_CALL, QUESTION, TOOLS, apply, compiled
 from tests.support.marks import mostly_long
 
 CHATML = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ '[bot]' if add_generation_prompt }}"
@@ -32,16 +23,16 @@ def test_every_template_renders_and_parses_plain_content(name: str) -> None:
     form = apply(name)
     assert "What is the weather in Köln?" in json.loads(form)["prompt"]
     # gpt-oss and others have marks around content; what has none is content all the same.
-    parsed = parse_everywhere(form, "Fine, 21 °C.")
+    parsed = chat_templates.parse_everywhere(form, "Fine, 21 °C.")
     assert parsed.content + parsed.reasoning.removeprefix("Here are my reasoning steps:").lstrip() == "Fine, 21 °C."
     assert parsed.calls == []
 
 
 def test_caps_have_the_names_of_llama_cpp() -> None:
-    caps = template("Qwen-Qwen3-0.6B").caps
+    caps = chat_templates.template("Qwen-Qwen3-0.6B").caps
     assert caps["supports_tools"]
     assert caps["supports_parallel_tool_calls"]
-    assert not template("google-gemma-2-2b-it").caps["supports_tools"]
+    assert not chat_templates.template("google-gemma-2-2b-it").caps["supports_tools"]
 
 
 def test_a_template_that_cannot_be_compiled_is_refused_with_the_reason() -> None:
@@ -82,9 +73,9 @@ def test_arguments_of_the_template_reach_it() -> None:
 
 
 def test_a_bos_that_the_tokenizer_adds_is_not_in_the_text() -> None:
-    template = compiled("{{ bos_token }}" + CHATML, adds_bos=True)
+    chat_templates.template = compiled("{{ bos_token }}" + CHATML, adds_bos=True)
     question = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
-    assert json.loads(template.apply(question))["prompt"] == "[user]hello[bot]"
+    assert json.loads(chat_templates.template.apply(question))["prompt"] == "[user]hello[bot]"
 
 
 def test_an_answer_that_goes_on_is_part_of_the_prompt_and_no_part_of_the_parts() -> None:
@@ -92,7 +83,7 @@ def test_an_answer_that_goes_on_is_part_of_the_prompt_and_no_part_of_the_parts()
     form = apply("Qwen-Qwen3-0.6B", messages, add_generation_prompt=False, continue_final_message=True)
     assert json.loads(form)["prompt"].endswith("Good eve")
     continued = json.dumps(json.loads(form) | {"is_continuation": True}).encode()
-    assert parse_everywhere(continued, "ning!").content == "ning!"
+    assert chat_templates.parse_everywhere(continued, "ning!").content == "ning!"
 
 
 NO_THINKING = {"enable_thinking": False, "chat_template_kwargs": {"enable_thinking": False}}
@@ -139,10 +130,16 @@ def test_old_templates_can_be_rendered_without_jinja() -> None:
 @pytest.mark.parametrize("name", mostly_long(ALL, "Qwen-Qwen3-0.6B"))
 def test_what_is_remembered_of_one_conversation_changes_no_other(name: str) -> None:
     """A form is found once for requests that differ in their messages only."""
-    source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    source = (chat_templates.TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     kept = compiled(source)
     twice = [*QUESTION, {"role": "assistant", "content": "Cold."}, *QUESTION]
-    for messages in (QUESTION, PAST_CALL, twice, QUESTION, PAST_CALL):
+    for messages in (
+        QUESTION,
+        PAST_CALL,
+        twice,
+        QUESTION,
+        PAST_CALL,
+    ):
         for inputs in ({"tools": TOOLS}, {"tools": TOOLS, "enable_thinking": False}, {}):
             text = json.dumps({"messages": messages} | inputs).encode()
             try:

@@ -61,19 +61,14 @@ def abort_after(context: Context, n_tokens: int) -> None:
     context.close(0, keep=True)
 
 
-def test_an_aborted_prompt_goes_on_from_the_last_checkpoint_with_the_same_logits(model: Model) -> None:
+@pytest.mark.parametrize(("prompt", "n_kept"), [(PROMPT, 160), ([*PROMPT[:120], 1, 2, 3, *PROMPT[123:]], 96)])
+def test_an_aborted_prompt_goes_on_from_the_last_checkpoint_before_a_change(
+    model: Model, prompt: list[int], n_kept: int
+) -> None:
     resumed = context(model)
     abort_after(resumed, 160)
-    assert resumed.common_prefixes(PROMPT)[0] == 160
-    assert np.array_equal(logits_of(resumed, PROMPT), logits_of(context(model), PROMPT))
-
-
-def test_a_prompt_that_changed_goes_on_from_before_the_change(model: Model) -> None:
-    resumed = context(model)
-    abort_after(resumed, 160)
-    changed = [*PROMPT[:120], 1, 2, 3, *PROMPT[123:]]
-    assert resumed.common_prefixes(changed)[0] == 96
-    assert np.array_equal(logits_of(resumed, changed), logits_of(context(model), changed))
+    assert resumed.common_prefixes(prompt)[0] == n_kept
+    assert np.array_equal(logits_of(resumed, prompt), logits_of(context(model), prompt))
 
 
 def test_without_checkpoints_an_aborted_prompt_starts_again(model: Model) -> None:

@@ -38,5 +38,4 @@ def test_after_a_context_that_could_not_be_had_another_one_answers_as_before(rea
         with pytest.raises(ContextError):
             real_world.context(n_ctx=n_ctx)
     assert real_world.alone(prompt, 8) == before
-    context = real_world.opened(prompt)
-    assert len(ok(context.step([(0, len(prompt))]))) == 1
+    assert len(ok(real_world.opened(prompt).step([(0, len(prompt))]))) == 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,7 @@ SETS: tuple[Scales, ...] = ((), FIRST, SECOND, ((0, 0.5), (1, 1.0)))
 
 
 @pytest.fixture(scope="module", params=[*(f"real {kind}" for kind in REAL), *(f"fake {kind}" for kind in FAKE)])
-def adapted(
-    request: pytest.FixtureRequest, make_world: Callable[[str], World], tmp_path_factory: pytest.TempPathFactory
-) -> World:
+def adapted(request: Any, make_world: Callable[[str], World], tmp_path_factory: pytest.TempPathFactory) -> World:
     """Every kind of memory, with two adapters."""
     world = make_world(request.param)
     if request.param.startswith("fake"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,14 +27,12 @@ def test_loading_reports_progress_up_to_one(world: World) -> None:
     assert 0.0 <= fractions[0] <= fractions[-1] == pytest.approx(1.0)
 
 
-def test_loading_is_cancelled_by_its_progress_callback(world: World) -> None:
-    with pytest.raises(LoadCancelled):
-        world.native.Model.load(world.path, progress=lambda _: False)
-
-
-def test_an_error_of_the_progress_callback_comes_back_to_the_caller(world: World) -> None:
-    with pytest.raises(ZeroDivisionError):
-        world.native.Model.load(world.path, progress=lambda _: 1 / 0)
+@pytest.mark.parametrize(
+    ("progress", "error"), [(lambda _: False, LoadCancelled), (lambda _: 1 / 0, ZeroDivisionError)]
+)
+def test_loading_is_cancelled_by_its_progress_callback_which_may_raise(world: World, progress: Any, error: Any) -> None:
+    with pytest.raises(error):
+        world.native.Model.load(world.path, progress=progress)
 
 
 def test_all_pieces_are_those_of_the_tokens_one_by_one(world: World) -> None:
@@ -47,15 +46,10 @@ def test_the_tokens_that_end_an_answer_are_listed(world: World) -> None:
     assert list(world.model.eog_tokens()) == [token for token in tokens if world.model.is_eog(token)]
 
 
-@pytest.mark.parametrize("text", ["plain text", "héllo €😀", " \n\t "])
-def test_the_pieces_of_a_text_are_the_text(world: World, text: str) -> None:
+@pytest.mark.parametrize("text", ["plain text", "héllo €😀", " \n\t ", b"ab"])
+def test_the_pieces_of_a_text_are_the_text(world: World, text: str | bytes) -> None:
     tokens = world.model.tokenize(text, add_special=False)
-    assert b"".join(world.model.piece(token) for token in tokens) == text.encode()
-
-
-def test_bytes_that_are_no_text_can_be_tokenized(world: World) -> None:
-    tokens = world.model.tokenize(b"ab")
-    assert b"".join(world.model.piece(token) for token in tokens) == b"ab"
+    assert b"".join(map(world.model.piece, tokens)) == (text if isinstance(text, bytes) else text.encode())
 
 
 def test_control_tokens_have_a_piece_only_if_asked(world: World) -> None:

@@ -47,18 +47,13 @@ def test_more_than_is_held_is_refused(world: World, n_held: int, options: dict[s
     assert context.n_committed(0) == 25
 
 
-def test_the_last_token_is_always_computed_for_its_logits(world: World) -> None:
+@pytest.mark.parametrize(("prompt", "n_kept"), [(PROMPT, 39), ([*PROMPT[:20], *OTHER], 20)], ids=["same", "another"])
+def test_a_prompt_is_computed_from_where_it_differs_and_always_its_last_token(
+    world: World, prompt: list[int], n_kept: int
+) -> None:
     context = world.idle(PROMPT, 40)
-    world.open(context, 0, PROMPT)
-    assert context.n_committed(0) == (39 if world.survives_abort else 0)
-    assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
-
-
-def test_a_prompt_that_differs_is_computed_from_where_it_differs(world: World) -> None:
-    context = world.idle(PROMPT, 40)
-    prompt = [*PROMPT[:20], *OTHER]
     world.open(context, 0, prompt)
-    assert context.n_committed(0) == 20 * world.survives_abort
+    assert context.n_committed(0) == n_kept * world.survives_abort
     assert world.run(context, 0, 4) == world.alone(prompt, 4)
 
 

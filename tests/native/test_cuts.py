@@ -84,9 +84,8 @@ def test_a_step_is_cut_as_often_as_its_length_demands(make_world: Callable[[str]
     world = make_world("real attention")
     context = world.opened(PROMPT, cut_seconds=0.25)
     n_nodes = step_of_a_second(context, 0, len(PROMPT)).polls
-    flag = world.open(context, 1, PROMPT)
     # Up from the first node on, which is seen where the first part ends.
-    context.raise_at(1, flag)
+    context.raise_at(1, world.open(context, 1, PROMPT))
     result = step_of_a_second(context, 1, len(PROMPT))
     assert result.status is StepStatus.ABORTED
     assert n_nodes // 4 <= result.polls <= n_nodes // 2

@@ -51,8 +51,7 @@ def test_a_sequence_can_be_filled_to_its_end_beside_others(world: World) -> None
     context = divided(world)
     world.open(context, 1, OTHER)
     context.step([(1, 30)])
-    long = [n % 250 for n in range(256)]
-    world.open(context, 0, long)
+    world.open(context, 0, [n % 250 for n in range(256)])
     for _ in range(2):
         ok(context.step([(0, 128)]))
     assert context.n_committed(0) == context.n_ctx

@@ -25,8 +25,7 @@ SAMPLING = {"temperature": 1.0, "top_k": TOP_K, "top_p": 1.0, "min_p": 0.0}
 
 def probabilities(world: World, tokens: Sequence[int]) -> dict[int, float]:
     """The model's distribution after `tokens`, of the TOP_K likeliest."""
-    context = world.computed(tokens, len(tokens))
-    logits = context.logits(0).astype(np.float64)
+    logits = world.computed(tokens, len(tokens)).logits(0).astype(np.float64)
     likeliest = np.argsort(-logits)[:TOP_K]
     weights = np.exp(logits[likeliest] - logits[likeliest].max())
     return dict(zip(likeliest.tolist(), (weights / weights.sum()).tolist(), strict=True))

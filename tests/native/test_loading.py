@@ -108,9 +108,7 @@ def test_what_a_model_says_of_itself(model_files: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 40_000], ids=["short", "long enough for a thread of its own"])
-def test_a_failed_assertion_of_llama_cpp_is_an_error_where_it_harms_nothing(
-    model_files: dict[str, Path], tmp_path: Path, length: int
-) -> None:
+def test_a_failed_assertion_of_llama_cpp_is_an_error(model_files: dict[str, Path], tmp_path: Path, length: int) -> None:
     """A vocabulary of a size and nothing else: llama.cpp asserts that there is a tokenizer."""
     base = GgufBytes.read(model_files["attention"])
     base = base.with_key("tokenizer.ggml.model", Value(Type.STRING, b"no_vocab"))

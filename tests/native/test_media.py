@@ -192,8 +192,7 @@ def test_a_cancel_at_every_node_of_a_picture_s_step_harms_nobody(sight: Sight) -
     assert n_nodes > 20
     context.close(0, keep=False)
     for node in range(1, n_nodes):
-        flag = begun(context, 0, prompt)
-        context.raise_at(node, flag)
+        context.raise_at(node, begun(context, 0, prompt))
         assert context.step([(0, uniform(prompt, run.start, 128))]).status is StepStatus.ABORTED
         assert context.n_committed(0) == run.start
         context.close(0, keep=True)

@@ -47,9 +47,9 @@ def stream(engine: Engine, prompt: Any, **options: Any) -> ThreadStream:
     return ThreadStream(engine.submit([prompt], params, sink), engine, sink)
 
 
-def tokens_of(answer: ThreadStream, index: int = 0) -> list[int]:
+def tokens_of(answer: ThreadStream) -> list[int]:
     with answer as deltas:
-        return [token for delta in deltas if delta.index == index for token in delta.tokens]
+        return [token for delta in deltas for token in delta.tokens]
 
 
 def test_answers_to_pictures_are_the_same_alone_and_in_company(engine: Engine) -> None:

@@ -36,8 +36,7 @@ def path(model_files: dict[str, Path], request: pytest.FixtureRequest) -> Path:
 
 
 def answer(path: Path, placement: Placement) -> list[int]:
-    config = EngineConfig(model=path, placement=placement, threads=1, ctx_size=256)
-    with Engine.load(config) as engine:
+    with Engine.load(EngineConfig(model=path, placement=placement, threads=1, ctx_size=256)) as engine:
         stream = engine.generate(list(range(40, 60)), generation_params(temperature=0.0, max_tokens=8))
         return [token for delta in stream for token in delta.tokens]
 

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,9 +58,7 @@ FEW = ("Q4_1", "Q8_0", "Q4_K", "Q6_K")
     "kind",
     mostly_long(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"], *FEW),
 )
-def test_quantized_weights_count_as_what_they_stand_for(
-    kind: str, experts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quantized_weights_count_as_their_values(kind: str, experts: bool, tmp_path: Path, monkeypatch: Any) -> None:
     type_ = GGMLQuantizationType[kind]
     quantized = write(tmp_path / "quantized.gguf", type_, experts=experts)
     blocks_of = tiny_models.quantized
@@ -104,8 +103,7 @@ def test_a_product_that_a_cancel_has_ended_leaves_nothing_behind(tmp_path: Path)
     for _ in range(3):
         flag = _native.CancelFlag()
         flag.set()  # seen by the first product, whose rows are too many to be a small one
-        sampler = _native.Sampler(world.model, SamplingParams(temperature=0.0))
-        context.open(0, PROMPT, sampler, flag)
+        context.open(0, PROMPT, _native.Sampler(world.model, SamplingParams(temperature=0.0)), flag)
         assert context.step([(0, len(PROMPT))]).status is StepStatus.ABORTED
         context.close(0, keep=False)
     world.open(context, 0, PROMPT)

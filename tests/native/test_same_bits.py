@@ -4,7 +4,6 @@ Compared bit by bit. Each test varies one way in which company or history could 
 """
 
 import platform
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,9 @@ OTHERS = [[(step * n + 5) % 250 for n in range(length)] for step, length in ((11
 COUNT = 4  # tokens of each answer
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("models")
-
-
 @pytest.fixture(scope="module", params=mostly_long(KINDS, *FEW))
-def world(request: pytest.FixtureRequest, folder: Path) -> World:
-    path = folder / f"{request.param}.gguf"
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    path = tmp_path_factory.mktemp("models") / "model.gguf"
     match request.param:
         case "sliding window":
             write_tiny_sliding_window(path, window=64, quantization=GGMLQuantizationType.Q8_0)

@@ -3,23 +3,16 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pyllmcancel import _native
-from pyllmcancel.models import packaged_model_path
 from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, mask_of, ok
+from tests.support import tiny_models
 from tests.support.device import load_model
-from tests.support.tiny_models import (
-    TinyShape,
-    attention_metadata,
-    llama_weights,
-    load_vocabulary,
-    write_model,
-    write_tiny_llama,
-)
 
 WORLDS = ["real attention"]
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
@@ -27,9 +20,9 @@ PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 
 def world_with_output(path: Path, value: float) -> World:
     """A model whose output matrix is one value throughout."""
-    weights = llama_weights(TinyShape())
+    weights = tiny_models.llama_weights(tiny_models.TinyShape())
     weights["output.weight"][:] = value
-    write_model(path, "llama", weights, attention_metadata(weights.shape))
+    tiny_models.write_model(path, "llama", weights, tiny_models.attention_metadata(weights.shape))
     return World(_native, "attention", path, load_model(path))
 
 
@@ -38,8 +31,7 @@ def world_with_output(path: Path, value: float) -> World:
     [(float("nan"), LogitFault.NOT_FINITE), (float("inf"), LogitFault.NOT_FINITE), (0.0, LogitFault.ALL_EQUAL)],
 )
 def test_logits_that_mean_nothing_are_a_fault_with_no_token(tmp_path: Path, value: float, fault: LogitFault) -> None:
-    world = world_with_output(tmp_path / "faulty.gguf", value)
-    context = world.opened(PROMPT)
+    context = world_with_output(tmp_path / "faulty.gguf", value).opened(PROMPT)
     (row,) = ok(context.step([(0, len(PROMPT))]))
     assert (row.token, row.fault) == (-1, fault)
     assert context.tokens(0) == PROMPT
@@ -118,8 +110,7 @@ def test_an_end_that_a_sampler_makes_up_is_taken_unless_a_grammar_does_not_allow
 
 def test_an_end_that_a_sampler_makes_up_is_no_token_where_a_mask_bars_it(world: World) -> None:
     context = world.context()
-    flat = {"samplers": ("temperature", "infill"), "temperature": 100.0, "seed": 3}
-    sampler = world.sampler(**flat)
+    sampler = world.sampler(samplers=("temperature", "infill"), temperature=100.0, seed=3)
     n_vocab = world.model.n_vocab
     sampler.restrict(mask_of(n_vocab, *(token for token in range(n_vocab) if not world.model.is_eog(token))))
     context.open(0, PROMPT, sampler, _native.CancelFlag())
@@ -136,11 +127,11 @@ def test_logits_that_mean_nothing_describe_no_prompt(tmp_path: Path) -> None:
 
 def test_a_vocabulary_of_any_size_is_sampled_alike(tmp_path: Path) -> None:
     """Rows are read in blocks of 64 logits, and what is left is a shorter block."""
-    vocabulary = load_vocabulary()
+    vocabulary = tiny_models.load_vocabulary()
     tokens = [f"one-of-the-words-that-are-longer-than-most-{n}" for n in range(37)]
     longer = replace(vocabulary, tokens=(*tokens, *vocabulary.tokens))
     assert len(longer.tokens) % 64
-    path = write_tiny_llama(tmp_path / "odd.gguf", vocabulary=longer)
+    path = tiny_models.write_tiny_llama(tmp_path / "odd.gguf", vocabulary=longer)
     world = World(_native, "attention", path, load_model(path))
     # A penalty as good as none: llama.cpp's samplers then see every token.
     assert world.alone(PROMPT, 24) == world.alone(PROMPT, 24, frequency_penalty=1e-20)
@@ -162,19 +153,15 @@ BIASES: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("choice", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 3}], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("bias", BIASES, ids=["all", "several", "eos", "banned", "few", "many"])
-def test_a_biased_choice_is_that_of_the_whole_vocabulary(bias: dict[str, object], choice: dict[str, object]) -> None:
-    path = packaged_model_path()
-    world = World(_native, "attention", path, load_model(path))
+def test_a_biased_choice_is_that_of_the_whole_vocabulary(packaged: World, bias: Any, choice: Any) -> None:
     # A penalty as good as none: llama.cpp's samplers then see every token, not the likeliest only.
     slow = {"frequency_penalty": 1e-20}
-    prompt = world.model.tokenize("def hello_world():\n")
-    assert world.alone(prompt, 24, **bias, **choice) == world.alone(prompt, 24, **bias, **choice, **slow)
+    prompt = packaged.model.tokenize("def hello_world():\n")
+    assert packaged.alone(prompt, 24, **bias, **choice) == packaged.alone(prompt, 24, **bias, **choice, **slow)
 
 
-def test_several_biases_of_one_token_add_up_and_a_ban_stands() -> None:
-    path = packaged_model_path()
-    world = World(_native, "attention", path, load_model(path))
-    prompt = world.model.tokenize("x = ")
+def test_several_biases_of_one_token_add_up_and_a_ban_stands(packaged: World) -> None:
+    world, prompt = packaged, packaged.model.tokenize("x = ")
     assert world.alone(prompt, 1, logit_bias=((5, 50.0), (6, 60.0), (5, 50.0))) == [5]
     assert world.alone(prompt, 1, logit_bias=((5, 500.0), (6, 60.0), (5, -math.inf))) == [6]
     eos = next(token for token in range(world.model.n_vocab) if world.model.is_eog(token))

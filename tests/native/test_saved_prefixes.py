@@ -24,8 +24,8 @@ def computed(world: World, tokens: list[int], **options: Any) -> Any:
     return context
 
 
-def saved(context: Any, path: Path, seq: int = 0) -> Path:
-    prefix = context.copy_out(seq, max_bytes=ROOMY)
+def saved(context: Any, path: Path) -> Path:
+    prefix = context.copy_out(0, max_bytes=ROOMY)
     write(path, head_of(prefix, "identity", Holder("owner")), prefix)
     return path
 

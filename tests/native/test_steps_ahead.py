@@ -13,14 +13,7 @@ from tests.native.test_contract_ahead import PROMPTS, begin, begun, generate, ge
 from tests.support.device import EVERY_NODE, STOPPABLE
 
 SWEPT = (1, 2, 3, 5, 8, 13, 21, 34, 40)  # the smallest of these models' graphs has 45 nodes
-KINDS = {
-    "attention": {},
-    "sliding-window": {},
-    "recurrent": {},
-    "hybrid": {},
-    "divided": {"kv_unified": False},
-    "cuts": EVERY_NODE,
-}
+KINDS: dict[str, dict[str, Any]] = {key: {} for key in REAL} | {"divided": {"kv_unified": False}, "cuts": EVERY_NODE}
 
 
 def world_of(make_world: Callable[[str], World], kind: str) -> tuple[World, dict[str, Any]]:

@@ -21,13 +21,9 @@ CAPS = {f"supports_{name}": True for name in SUPPORTED}
 # These are refused by transformers now and then: for what is said in jinja_engine.py of lists that are appended to, of
 # what `map` makes, of tools that there are not, of functions that are no tools, and in template_tools.py.
 MORE_THAN_TRANSFORMERS = {
-    "CohereForAI-c4ai-command-r-plus-tool_use",
-    "Kimi-K2-Instruct",
-    "Kimi-K2-Thinking",
-    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
-    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
-    "fireworks-ai-llama-3-firefunction-v2",
-    "llama-cpp-deepseek-r1",
+    *("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use"),
+    *("CohereForAI-c4ai-command-r-plus-tool_use", "Kimi-K2-Instruct", "Kimi-K2-Thinking"),
+    *("fireworks-ai-llama-3-firefunction-v2", "llama-cpp-deepseek-r1"),
 }
 SYSTEM = {"role": "system", "content": "Be brief."}
 LOOSE: dict[str, Any] = {

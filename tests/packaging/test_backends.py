@@ -58,9 +58,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(cmake: str, tmp_path: Pa
         ("blas", "BLAS", "apt install libopenblas-dev pkg-config"),
     ],
 )
-def test_what_is_missing_is_named_with_what_to_install(
-    cmake: str, tmp_path: Path, backend: str, package: str, advice: str
-) -> None:
+def test_what_is_missing_comes_with_advice(cmake: str, tmp_path: Path, backend: str, package: str, advice: str) -> None:
     status, said = configure(cmake, tmp_path / "project", backend, f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON")
     assert status != 0
     assert f"PYLLMCANCEL_BACKEND={backend}:" in said

@@ -72,8 +72,7 @@ def index(tmp_path: Path, sha256: str) -> dict[str, str]:
 
 def test_a_current_tree_is_left_alone(checkout: Checkout, no_network: dict[str, str]) -> None:
     shutil.copy(checkout.pin, checkout.stamp)
-    header = checkout.tree / "llama.h"
-    header.write_text("// as it was\n")
+    (checkout.tree / "llama.h").write_text("// as it was\n")
     before = checkout.left()
     done = checkout.fill(no_network)
     assert done.returncode == 0, done.stderr

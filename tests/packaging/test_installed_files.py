@@ -24,8 +24,7 @@ def distribution() -> metadata.Distribution:
 
 def test_every_licence_is_in_the_metadata(distribution: metadata.Distribution) -> None:
     kept = {path.name: path for path in distribution.files if ".dist-info/licenses/" in path.as_posix()}
-    ours = ROOT / "LICENSE"
-    for licence in (ours, *(ROOT / "licenses").iterdir()):
+    for licence in (ROOT / "LICENSE", *(ROOT / "licenses").iterdir()):
         assert kept[licence.name].read_text(encoding="utf-8") == licence.read_text(encoding="utf-8")
 
 

@@ -15,13 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LLAMA = ROOT / "vendor" / "llama.cpp"
 OWN = (ROOT / "native", ROOT / "bench" / "native")
 OTHERS = (
-    LLAMA / "src",
-    LLAMA / "include",
-    LLAMA / "ggml" / "include",
-    LLAMA / "ggml" / "src",
-    LLAMA / "tools" / "mtmd",
-    Path(pybind11.get_include()),
-    Path(sysconfig.get_path("include")),
+    *(LLAMA / folder for folder in ("src", "include", "ggml/include", "ggml/src", "tools/mtmd")),
+    *(Path(pybind11.get_include()), Path(sysconfig.get_path("include"))),
 )
 SOURCES = sorted((ROOT / "bench" / "native").glob("*.cpp"))
 

@@ -31,12 +31,6 @@ def trusting(long_model: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def distrusting(long_model: Path) -> Iterator[ServerProcess]:
-    with superseding(long_model) as server:
-        yield server
-
-
 def post(stack: ExitStack, proxy: Proxy, source: str, server: ServerProcess, **headers: str) -> str:
     client = stack.enter_context(RawClient(proxy.port, source=source))
     request_id = fresh_id()
@@ -66,8 +60,10 @@ def test_a_client_cannot_give_itself_an_address(trusting: ServerProcess, kind: t
 
 
 @kinds
-def test_without_a_trusted_proxy_all_are_one(distrusting: ServerProcess, kind: type[Proxy], tmp_path: Path) -> None:
-    with installed(kind)(distrusting.port, tmp_path) as proxy, ExitStack() as clients:
+def test_without_a_trusted_proxy_all_are_one(long_model: Path, kind: type[Proxy], tmp_path: Path) -> None:
+    with ExitStack() as clients:
+        distrusting = clients.enter_context(superseding(long_model))
+        proxy = clients.enter_context(installed(kind)(distrusting.port, tmp_path))
         older = post(clients, proxy, ALICE, distrusting)
         newer = post(clients, proxy, BOB, distrusting)
         assert distrusting.wait_for(older, status="cancelled")["superseded_by"] == newer

@@ -91,15 +91,11 @@ def test_a_client_may_leave_its_whole_answer(litellm: LiteLLM, server: ServerPro
 
 
 @paths
-def test_by_default_the_leaving_of_a_client_that_does_not_stream_never_arrives(
-    inattentive: LiteLLM, server: ServerProcess, path: str
-) -> None:
+def test_by_default_leaving_a_whole_answer_is_not_seen(inattentive: LiteLLM, server: ServerProcess, path: str) -> None:
     seen = left(inattentive, server, path, "finished", max_tokens=1_500, ignore_eos=True)
     assert seen["completion_tokens"] == 1_500
 
 
 @paths
-def test_the_callback_cancels_by_id_where_a_proxy_keeps_the_connection_open(
-    behind_another: LiteLLM, server: ServerProcess, path: str
-) -> None:
+def test_the_callback_cancels_behind_a_deaf_proxy(behind_another: LiteLLM, server: ServerProcess, path: str) -> None:
     assert left(behind_another, server, path)["cancel_reason"] == "explicit"

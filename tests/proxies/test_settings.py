@@ -39,8 +39,7 @@ def test_nginx_with_its_own_settings_does_not_hold_back_a_stream(run: MakeProxy,
 def test_nginx_that_buffers_all_the_same_holds_back_a_page_of_a_stream(run: MakeProxy) -> None:
     with RawClient(run(Nginx, NGINX_OWN | {"proxy_ignore_headers": "X-Accel-Buffering"}).port) as client:
         client.post(stream=True)
-        answer = client.answer()
-        assert len(answer.read1(100_000)) > 3_000
+        assert len(client.answer().read1(100_000)) > 3_000
 
 
 @pytest.mark.parametrize(("kind", "settings"), DEAF, ids=["nginx", "haproxy"])

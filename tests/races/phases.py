@@ -150,8 +150,7 @@ def finishing(driver: Driver, n: int) -> Tracked:
     tracked = target(driver, SHORT, n=n, max_tokens=3)
 
     def last_step() -> bool:
-        choices = tracked.request.choices
-        left = [choice for choice in choices if choice.finish_reason is None]
+        left = [choice for choice in tracked.request.choices if choice.finish_reason is None]
         return driver.holds(tracked) and all(len(choice.generated) == 2 and choice.n_pending == 1 for choice in left)
 
     driver.step_until(last_step)
@@ -184,17 +183,7 @@ def after_the_end(driver: Driver, n: int) -> Case:
 Phase = Callable[[Driver, int], Case]
 
 IN_THE_QUEUE: tuple[Phase, ...] = (before_submit_returns, waiting)
-IN_A_SLOT: tuple[Phase, ...] = (
-    admitted_but_not_begun,
-    early_in_prefill,
-    late_in_prefill,
-    between_chunks,
-    early_in_decode,
-    late_in_decode,
-    between_steps,
-    paused,
-    in_the_step_that_finishes,
-    after_the_last_token,
-    while_told_of_the_end,
-    after_the_end,
-)
+IN_PREFILL: tuple[Phase, ...] = (admitted_but_not_begun, early_in_prefill, late_in_prefill, between_chunks)
+IN_DECODE: tuple[Phase, ...] = (early_in_decode, late_in_decode, between_steps, paused)
+AT_THE_END: tuple[Phase, ...] = (in_the_step_that_finishes, after_the_last_token, while_told_of_the_end, after_the_end)
+IN_A_SLOT = (*IN_PREFILL, *IN_DECODE, *AT_THE_END)

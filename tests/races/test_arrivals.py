@@ -49,8 +49,7 @@ class Crowd:
         with ThreadPoolExecutor(N_PREPARERS) as preparers:
             for canceller in cancellers:
                 canceller.start()
-            outcomes = [preparers.submit(self._prepare, number) for number in range(N_REQUESTS)]
-            for outcome in outcomes:
+            for outcome in [preparers.submit(self._prepare, number) for number in range(N_REQUESTS)]:
                 outcome.result(TEST_LIMIT)
         self._done.set()
         for canceller in cancellers:

@@ -92,9 +92,7 @@ def run_the_others(driver: Driver, tracked: Tracked) -> None:
 
 @pytest.mark.parametrize("memory", MEMORIES | AHEAD)
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.__name__)
-def test_it_ends_while_the_step_runs(
-    make_driver: Callable[..., Driver], situation: Callable[[Driver], Tracked], memory: str
-) -> None:
+def test_it_ends_while_the_step_runs(make_driver: Callable[..., Driver], situation: Any, memory: str) -> None:
     driver = make_driver(parallel=4, **(MEMORIES | AHEAD)[memory])
     tracked = situation(driver)
     held, choices = driver.gate.held(), tracked.request.choices

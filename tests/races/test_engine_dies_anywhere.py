@@ -95,7 +95,7 @@ def assert_all_ended(driver: Driver, requests: list[Tracked], fault: Fault) -> N
         assert [event for event in told if isinstance(event, Ending)] == [tracked.ending], fault.where
 
 
-def live_through(fault: Fault, on_step_done: Callable[[object], None] = lambda _: None) -> None:
+def live_through(fault: Fault, on_step_done: Callable[[object], None]) -> None:
     """A short life, with the fault in it."""
     driver = Driver(parallel=2)
     driver.watcher.on_step_done = on_step_done
@@ -113,25 +113,24 @@ def live_through(fault: Fault, on_step_done: Callable[[object], None] = lambda _
         driver.close()
 
 
-@pytest.mark.long
-def test_an_engine_that_dies_in_any_call_ends_every_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, number, fault = EngineLoop.run, 0, None
+def n_lives(monkeypatch: pytest.MonkeyPatch, name: str, on_step_done: Any = lambda _: None) -> int:
+    """Live again and again, until no call in this function of the loop has a fault any more; return how often."""
+    function, number, fault = getattr(EngineLoop, name), 0, None
     while fault is None or fault.where is not None:
         number += 1
         fault = Fault(number)
-        monkeypatch.setattr(EngineLoop, "run", armed(run, fault))
-        live_through(fault)
-    assert number > 100, "there was a call that found memory, and it lived on"
+        monkeypatch.setattr(EngineLoop, name, armed(function, fault))
+        live_through(fault, on_step_done)
+    return number
+
+
+@pytest.mark.long
+def test_an_engine_that_dies_in_any_call_ends_every_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert n_lives(monkeypatch, "run") > 100, "there was a call that found memory, and it lived on"
 
 
 def test_an_engine_that_fails_in_its_last_calls_too_ends_every_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def die(_: object) -> None:
         raise ZeroDivisionError
 
-    bury, number, fault = EngineLoop.bury, 0, None
-    while fault is None or fault.where is not None:
-        number += 1
-        fault = Fault(number)
-        monkeypatch.setattr(EngineLoop, "bury", armed(bury, fault))
-        live_through(fault, die)
-    assert number > 20, "there was a call that found memory"
+    assert n_lives(monkeypatch, "bury", die) > 20, "there was a call that found memory"

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,7 @@ class Crowd(Real):
     def __init__(self, path: Path, parallel: int) -> None:
         super().__init__(path, parallel=parallel, n_ctx=CELLS)
 
-    def submit_together(
-        self, prompts: list[list[int]], max_tokens: int, then: Callable[[], None] = lambda: None
-    ) -> list[Request]:
+    def submit_together(self, prompts: list[list[int]], max_tokens: int, then: Any = lambda: None) -> list[Request]:
         """One request for each; none computes its second step before all are there, and so they crowd each other.
 
         `then` is called by the engine's thread after each step.
@@ -73,24 +72,16 @@ def alone(crowd: Callable[..., Crowd], kind: str, prompts: list[list[int]], max_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_preempted_request_goes_on_with_the_same_output(crowd: Callable[..., Crowd], kind: str) -> None:
-    prompts = [PROMPT[start : start + 40] for start in range(4)]
-    crowded = crowd(kind)
-    requests = crowded.submit_together(prompts, 100)
-    got = [crowded.tokens(request) for request in requests]
+@pytest.mark.parametrize(("parallel", "n_prompts", "length", "max_tokens"), [(4, 4, 40, 100), (12, 24, 5, 30)])
+def test_preempted_requests_go_on_with_the_same_output(
+    crowd: Callable[..., Crowd], kind: str, *, parallel: int, n_prompts: int, length: int, max_tokens: int
+) -> None:
+    prompts = [PROMPT[start : start + length] for start in range(n_prompts)]
+    crowded = crowd(kind, parallel)
+    got = [crowded.tokens(request) for request in crowded.submit_together(prompts, max_tokens)]
     assert crowded.n_preempted > 0
     assert {record.status for record in crowded.watcher.steps} <= {"ok", "no_room"}
-    assert got == alone(crowd, kind, prompts, 100)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_sequences_in_a_tiny_context_all_come_to_their_end(crowd: Callable[..., Crowd], kind: str) -> None:
-    prompts = [PROMPT[start : start + 5] for start in range(24)]
-    crowded = crowd(kind, parallel=12)
-    requests = crowded.submit_together(prompts, 30)
-    got = [crowded.tokens(request) for request in requests]
-    assert crowded.n_preempted > 0
-    assert got == alone(crowd, kind, prompts, 30)
+    assert got == alone(crowd, kind, prompts, max_tokens)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -64,9 +64,7 @@ SAMPLED = {"temperature": 1.0, "seed": 3, "top_k": 0, "top_p": 1.0, "min_p": 0.0
 @pytest.mark.parametrize(
     ("model", "sampling"), [*((model, {}) for model in ("chain", "often", "seldom", "window")), ("often", SAMPLED)]
 )
-def test_the_tokens_are_those_without(
-    make_engine: MakeEngine, model: str, sampling: dict[str, Any], *, kv_unified: bool
-) -> None:
+def test_the_tokens_are_those_without(make_engine: MakeEngine, model: str, sampling: Any, kv_unified: bool) -> None:
     expected = make_engine(model, drafts=False, kv_unified=kv_unified).answers(**sampling)
     assert make_engine(model, kv_unified=kv_unified).answers(**sampling) == expected
 
@@ -140,8 +138,7 @@ def loaded(path: Path, **config: Any) -> Engine:
 
 
 def test_an_engine_is_loaded_with_heads(tmp_path: Path) -> None:
-    path = write_tiny_heads(tmp_path / "heads.gguf", strength=0.0)
-    with loaded(path) as engine:
+    with loaded(write_tiny_heads(tmp_path / "heads.gguf", strength=0.0)) as engine:
         assert engine.draft_sources == ("heads",)
         with engine.generate("a prompt", max_tokens=40, temperature=0.0, ignore_eos=True) as stream:
             assert sum(len(delta.tokens) for delta in stream) == 40

@@ -27,21 +27,11 @@ STOPPABLE = EVERY_NODE if ON_DEVICE else {}
 
 def n_gpu_layers(path: Path) -> int:
     """How many layers of a model go to the device, as ``-ngl`` counts them: the output is one, and goes first."""
-    match LAYERS:
-        case "none":
-            return 0
-        case "all":
-            return -1
-        case "half":
-            return n_layers(path) // 2 + 1
-        case _:
-            raise ValueError(f"PYLLMCANCEL_TEST_LAYERS is none, half or all, not {LAYERS}")
-
-
-def n_layers(path: Path) -> int:
+    if LAYERS != "half":
+        return {"none": 0, "all": -1}[LAYERS]
     fields = GGUFReader(path).fields
     arch = fields["general.architecture"].contents()
-    return int(fields[f"{arch}.block_count"].contents())
+    return int(fields[f"{arch}.block_count"].contents()) // 2 + 1
 
 
 def load_model(path: Path, **options: Any) -> Model:

@@ -38,9 +38,7 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "hybrid": {"memory_kind": "hybrid"},
 }
 # And with steps that begin before the last one's results are taken.
-AHEAD: dict[str, dict[str, Any]] = {
-    f"{name}, ahead": options | {"steps_ahead": True} for name, options in MEMORIES.items()
-}
+AHEAD = {f"{name}, ahead": options | {"steps_ahead": True} for name, options in MEMORIES.items()}
 
 
 def split_origin(options: dict[str, Any]) -> Origin:
@@ -165,12 +163,10 @@ class Stop:
 
     def here(self, *_: Any) -> None:
         self._reached.set()
-        if not self._go_on.wait(TEST_LIMIT):
-            raise TimeoutError("the test never let this thread go on")
+        assert self._go_on.wait(TEST_LIMIT), "the test never let this thread go on"
 
     def wait_reached(self) -> None:
-        if not self._reached.wait(TEST_LIMIT):
-            raise TimeoutError("no thread came here")
+        assert self._reached.wait(TEST_LIMIT), "no thread came here"
 
     def go_on(self) -> None:
         self._go_on.set()
@@ -211,7 +207,10 @@ class Driver:
         self.gate = self.context.gate
         self.gate.hold()
         self.draft_context: fake_native.Context | None = None
-        draft_model = None if draft is None else self._drafts_by(draft, sizes, kv_unified=kv_unified)
+        draft_model = None
+        if draft is not None:  # its steps run through, and seem to cost next to nothing
+            self.draft_context = fake_native.Context(draft, **sizes, kv_unified=kv_unified)
+            draft_model = DraftModel(self.draft_context, self.model, self.config, fake_native, clock=lambda: 0.0)
         self.encoder = encoder
         workload = Generation(self.context, self.config, fake_native, draft_model, disk, encoder=encoder)
         self.engine = Engine(workload, observer=self.watcher)
@@ -221,11 +220,6 @@ class Driver:
         # Whether the engine thread sleeps, and may: everything that is left is paused, or waits for what is.
         self.asleep = self._may_sleep = False
         self._watch_sleep()
-
-    def _drafts_by(self, draft: fake_native.Model, sizes: dict[str, Any], *, kv_unified: bool) -> DraftModel:
-        """Make a draft model whose steps run through, and seem to cost next to nothing."""
-        self.draft_context = fake_native.Context(draft, **sizes, kv_unified=kv_unified)
-        return DraftModel(self.draft_context, self.model, self.config, fake_native, clock=lambda: 0.0)
 
     def _watch_sleep(self) -> None:
         """Learn that the engine thread goes to sleep, in the moment in which the registry's lock lets it."""
@@ -260,9 +254,7 @@ class Driver:
             self.settle()
         return tracked
 
-    def answered(
-        self, prompt: str | Sequence[int] = "a prompt", *, expected: Iterable[int] | None = None, **options: Any
-    ) -> Tracked:
+    def answered(self, prompt: str | Sequence[int] = "a prompt", *, expected: Any = None, **options: Any) -> Tracked:
         """Submit, and run to the end. `expected` are the tokens, where they are not what the model says greedily."""
         tracked = self.submit(prompt, **options)
         if expected is not None:
@@ -284,8 +276,7 @@ class Driver:
                 self.asleep = False
                 registry._tell()
         with self.gate.changed:
-            if not self.gate.changed.wait_for(self._quiet, TEST_LIMIT):
-                raise TimeoutError("the engine neither computes nor is done")
+            assert self.gate.changed.wait_for(self._quiet, TEST_LIMIT), "the engine neither computes nor is done"
 
     def _quiet(self) -> bool:
         self._live = [one for one in self._live if one.n_steps_at_end is None or not one.sink.ended]

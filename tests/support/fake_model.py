@@ -87,9 +87,7 @@ class Model:
         return self.memory_kind == "attention"
 
     @staticmethod
-    def load(
-        path: Any, *, progress: Callable[[float], bool | None] | None = None, lora: Iterable[Any] = (), **_options: Any
-    ) -> Model:
+    def load(path: Any, *, progress: Any = None, lora: Iterable[Any] = (), **_options: Any) -> Model:
         try:
             text = Path(path).read_text(errors="replace")
         except OSError as error:

@@ -57,8 +57,7 @@ class Link:
     def end(self, finish_reason: str, reason: str | None = None) -> None:
         state = ["finished", [], False, [None, None], 1, 0, 1, []]
         told = {"state": state, "phase": "decode", "finish_reason": finish_reason, "reason": reason}
-        nothing = dict.fromkeys(("superseded_by", "error", "param"))
-        self.frame(b"E", json.dumps(told | nothing).encode())
+        self.frame(b"E", json.dumps(told | dict.fromkeys(("superseded_by", "error", "param"))).encode())
 
 
 class Model:
@@ -82,14 +81,9 @@ class Model:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         if target == "/health":
             loads = (CONTROL / f"{self.name}.loads").exists()
-            known = {
-                "running": self.n_running,
-                "waiting": 0,
-                "slots": 4,
-                "now": time.monotonic(),
-                "boot": str(os.getpid()),
-            }
-            ok = {"status": "ok"} | (known if headers.get("x-worker-key") == KEY else {})
+            known = {"running": self.n_running, "waiting": 0, "slots": 4, "boot": str(os.getpid())}
+            its = known | {"now": time.monotonic()} if headers.get("x-worker-key") == KEY else {}
+            ok = {"status": "ok"} | its
             self.answer(writer, 503 if loads else 200, {"status": "loading", "progress": 0.5} if loads else ok)
         elif target == "/v1/models":
             self.answer(writer, 200, {"data": [{"id": option("--serves"), "aliases": ["known"]}]}, self.name)

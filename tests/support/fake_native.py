@@ -150,9 +150,7 @@ def state_of(tokens: Sequence[int], made: Sequence[Scales]) -> bytes:
 
 def made_by(state: memoryview) -> list[Scales]:
     """Return the adapters that computed each cell."""
-    return [
-        SCALES[int.from_bytes(state[begin + 4 : begin + 8], "little")] for begin in range(0, len(state), BYTES_PER_CELL)
-    ]
+    return [SCALES[int.from_bytes(state[at + 4 : at + 8], "little")] for at in range(0, len(state), BYTES_PER_CELL)]
 
 
 def kernel_features() -> frozenset[str]:

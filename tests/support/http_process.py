@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -159,6 +160,14 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
 
         return until(lambda: self.request(request_id), matches, seconds)
 
+    def replicas(self) -> dict[str, str]:
+        """Return the states of all models' processes, by name."""
+        entries = self.http.get("/v1/models").json()["data"]
+        return {one["name"]: one["status"]["value"] for entry in entries for one in entry["replicas"]}
+
+    def children(self) -> list[int]:
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
     def cancel(self, request_id: str) -> dict[str, Any]:
         return self.http.post(f"/v1/requests/{request_id}/cancel").json()
 
@@ -198,13 +207,11 @@ def is_read_late(variable: str) -> bool:
 class RawClient(AbstractContextManager["RawClient"]):
     """A connection whose every byte is the test's."""
 
-    def __init__(
-        self, port: int, *, host: str = "127.0.0.1", source: str | None = None, receive_buffer: int | None = None
-    ) -> None:
+    def __init__(self, port: int, *, host: str = "127.0.0.1", source: str = "", receive_buffer: int = 0) -> None:
         self.socket = socket.socket()
-        if source is not None:
+        if source:
             self.socket.bind((source, 0))
-        if receive_buffer is not None:
+        if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(LIMIT)
         self.socket.connect((host, port))

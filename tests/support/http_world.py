@@ -152,9 +152,7 @@ class World(Clients):
         else:
             assert getattr(found, "cancel_reason", None) is not None
 
-    async def submitted(
-        self, request_id: str, *prompt: Any, headers: dict[str, str] | None = None, **fields: Any
-    ) -> Exchange:
+    async def submitted(self, request_id: str, *prompt: Any, headers: Any = None, **fields: Any) -> Exchange:
         """A completion of this id that was accepted."""
         exchange = self.complete(*prompt, headers=(headers or {}) | {"x-request-id": request_id}, **fields)
         await self.added(request_id)

@@ -11,16 +11,11 @@ def check_invariants(driver: Driver) -> None:
     """Everything that holds between any two events."""
     assert driver.engine.failure is None
     for tracked in driver.tracked:
-        check_one_ending(tracked)
-        check_targeting(tracked)
-        check_sticky(tracked)
+        for check in (check_one_ending, check_targeting, check_sticky):
+            check(tracked)
         check_no_work_after_end(driver, tracked)
-    check_keys(driver)
-    check_sessions(driver)
-    check_owners(driver)
-    check_slots_and_cells(driver)
-    check_paused(driver)
-    check_idle(driver)
+    for check in (check_keys, check_sessions, check_owners, check_slots_and_cells, check_paused, check_idle):
+        check(driver)
 
 
 def check_paused(driver: Driver) -> None:

@@ -16,8 +16,7 @@ async def answer(world: World, prompt: Any = "hello", path: str = COMPLETION, **
 
 
 async def events(world: World, prompt: Any = "hello", **fields: Any) -> list[dict[str, Any]]:
-    exchange = await world.post(COMPLETION, {"prompt": prompt, "stream": True} | fields)
-    return parsed(exchange)
+    return parsed(await world.post(COMPLETION, {"prompt": prompt, "stream": True} | fields))
 
 
 def parsed(exchange: Exchange) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
@@ -28,12 +28,9 @@ def ip(*arguments: str) -> None:
 
 
 class Network(AbstractContextManager["Network"]):
-    """A server's machine and a client's, with a switch; NamespacesMissingError if that cannot be made.
+    """A server's machine and a client's, with a switch; NamespacesMissingError if that cannot be made."""
 
-    `more` are addresses of further machines; `namespaces` has theirs by address.
-    """
-
-    def __init__(self, more: Sequence[str] = ()) -> None:
+    def __init__(self) -> None:
         if shutil.which("ip") is None:
             raise NamespacesMissingError("there is no ip command: install iproute2")
         if os.geteuid() != 0:
@@ -41,7 +38,6 @@ class Network(AbstractContextManager["Network"]):
         prefix = f"pyllmcancel-{os.getpid()}"
         self.server, self.client, self._switch = (f"{prefix}-{name}" for name in ("server", "client", "switch"))
         self.namespaces = {SERVER: self.server, CLIENT: self.client}
-        self.namespaces |= {address: f"{prefix}-{address}" for address in more}
         with ExitStack() as stack:
             for namespace in (*self.namespaces.values(), self._switch):
                 ip("netns", "add", namespace)

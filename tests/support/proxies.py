@@ -43,7 +43,10 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
     program: str
     advice: str  # where the program comes from
 
-    def __init__(self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None) -> None:
+    def __init__(
+        self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None, **others: int
+    ) -> None:
+        self.others = others  # ports of further servers
         self.port = free_port()
         self._log = folder / "log"
         command = self.command(upstream, folder, settings or {})
@@ -107,19 +110,13 @@ class HAProxy(Proxy):
 
     program, advice = "haproxy", "apt install haproxy"
 
-    def __init__(
-        self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None, *, second: int | None = None
-    ) -> None:
-        self._second = second
-        super().__init__(upstream, folder, settings)
-
     def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
         whole = (DEPLOY / "haproxy.cfg").read_text()
         whole = changed(whole, "    {} {}", settings, after="mode http")
         whole = replaced(whole, "bind :8080 ", f"bind 127.0.0.1:{self.port} ")
-        if self._second is None:
+        if "second" not in self.others:
             whole = re.sub(r"(?m)^ *server two .*\n", "", whole)
-        for name, port in (("one 127.0.0.1:8000", upstream), ("two 127.0.0.1:8001", self._second)):
+        for name, port in (("one 127.0.0.1:8000", upstream), ("two 127.0.0.1:8001", self.others.get("second"))):
             whole = whole.replace(f"server {name}", f"server {name.partition(' ')[0]} 127.0.0.1:{port}")
         (folder / "haproxy.cfg").write_text(whole)
         return [str(self.path()), "-db", "-f", str(folder / "haproxy.cfg")]
@@ -133,12 +130,6 @@ class LiteLLM(Proxy):
 
     program, advice = "litellm", "pip install 'litellm[proxy]', and its path in LITELLM"
     key = f"sk-{secrets.token_hex(16)}"
-
-    def __init__(
-        self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None, *, direct: int | None = None
-    ) -> None:
-        self._direct = direct or upstream
-        super().__init__(upstream, folder, settings)
 
     @classmethod
     def path(cls) -> str | None:
@@ -159,7 +150,7 @@ class LiteLLM(Proxy):
         return own | {
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "LITELLM_MASTER_KEY": self.key,
-            "PYLLMCANCEL_API_BASE": f"http://127.0.0.1:{self._direct}/v1",
+            "PYLLMCANCEL_API_BASE": f"http://127.0.0.1:{self.others.get('direct', upstream)}/v1",
             "PYLLMCANCEL_API_KEY": "none",
         }
 

@@ -6,19 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.support.scripted_server import (
-    DONE,
-    LAST_CHUNK,
-    STREAM_HEAD,
-    Peer,
-    Received,
-    ScriptedServer,
-    chunk,
-    completion,
-    event,
-    token,
-    whole,
-)
+from tests.support import scripted_server as wire
+from tests.support.scripted_server import Peer, Received, ScriptedServer
 
 NOT_FOUND = {"error": {"message": "no such path", "code": "not_found"}}
 
@@ -55,12 +44,12 @@ class ScriptedOpenAI:
             _, path, _ = received.line.split()
             match path.partition("?")[0]:
                 case "/v1/models":
-                    peer.send(whole({"data": [{"id": "scripted"}]}))
+                    peer.send(wire.whole({"data": [{"id": "scripted"}]}))
                 case "/v1/completions":
                     self.asked.append(received)
                     await self._complete(peer, received)
                 case _:
-                    peer.send(whole(NOT_FOUND, "404 Not Found"))
+                    peer.send(wire.whole(NOT_FOUND, "404 Not Found"))
 
     def _holds(self, received: Received, n_words: int) -> bool:
         if "x-session-id" in received.headers and n_words < self.held_below:
@@ -78,17 +67,17 @@ class ScriptedOpenAI:
             await peer.gone()
             raise ConnectionResetError
         if not fields.get("stream"):
-            answer = completion("a" * fields["max_tokens"])
+            answer = wire.completion("a" * fields["max_tokens"])
             answer["usage"] = self._usage(n_words, fields["max_tokens"])
-            peer.send(whole(answer))
+            peer.send(wire.whole(answer))
             return
-        peer.send(STREAM_HEAD)
+        peer.send(wire.STREAM_HEAD)
         for number in range(fields["max_tokens"]):
             last = number == fields["max_tokens"] - 1
-            peer.send(chunk(event(token("a ", "length" if last else None))))
+            peer.send(wire.chunk(wire.event(wire.token("a ", "length" if last else None))))
             await asyncio.sleep(0)
-        peer.send(chunk(event({"choices": [], "usage": self._usage(n_words, fields["max_tokens"])})))
-        peer.send(chunk(DONE) + LAST_CHUNK)
+        peer.send(wire.chunk(wire.event({"choices": [], "usage": self._usage(n_words, fields["max_tokens"])})))
+        peer.send(wire.chunk(wire.DONE) + wire.LAST_CHUNK)
 
     def _usage(self, n_words: int, n_tokens: int) -> dict[str, int] | None:
         if self.counts == "nothing":

@@ -23,8 +23,7 @@ needs_spin = pytest.mark.skipif(
 
 def verify(protocol: Path, folder: Path, defines: Sequence[str], options: Sequence[str], *arguments: str) -> str:
     """Make a verifier of `protocol` in `folder` and run it; what it says."""
-    names = [f"-D{name}" for name in defines]
-    call(["spin", *names, "-a", str(protocol)], folder)
+    call(["spin", *[f"-D{name}" for name in defines], "-a", str(protocol)], folder)
     call([COMPILER, "-O1", "-w", "-DCOLLAPSE", "-DMEMLIM=6000", *options, "-o", "pan", "pan.c"], folder)
     said = call(["./pan", DEEP, *arguments], folder)
     assert "max search depth too small" not in said

@@ -24,11 +24,9 @@ N_POLLS = 100  # graph nodes of a whole step
 TEST_LIMIT = 300.0 if ON_DEVICE or "PYLLMCANCEL_SANITIZED" in os.environ else 60.0
 
 
-def worth_aborting(
-    n_tokens: int, n_surviving_tokens: int, done: float, *, fixed_cost: float, cost_per_token: float
-) -> bool:
-    redo = fixed_cost + cost_per_token * n_surviving_tokens if n_surviving_tokens else 0.0
-    return (1.0 - done) * (fixed_cost + cost_per_token * n_tokens) > redo or not n_surviving_tokens
+def worth_aborting(n_tokens: int, n_surviving: int, done: float, *, fixed_cost: float, cost_per_token: float) -> bool:
+    redo = fixed_cost + cost_per_token * n_surviving if n_surviving else 0.0
+    return (1.0 - done) * (fixed_cost + cost_per_token * n_tokens) > redo or not n_surviving
 
 
 @dataclass(slots=True)
@@ -122,10 +120,9 @@ class StepGate:
     def wait_held(self) -> HeldStep:
         """Block until a step waits here."""
         with self.changed:
-            if not self.changed.wait_for(lambda: self.held() is not None, TEST_LIMIT):
-                raise TimeoutError("no step began")
-            assert self._current is not None
-            return self._current
+            held = self.changed.wait_for(self.held, TEST_LIMIT)
+            assert held is not None, "no step began"
+            return held
 
     def wake(self) -> None:
         """Have waiting threads look at their conditions again."""

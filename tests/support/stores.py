@@ -1,8 +1,8 @@
 """Stores of responses, for tests: opened, filled, and closed in the end."""
 
 import json
-import os
 import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,9 @@ class Disk:
 
     def fill(self) -> None:
         """To the last byte."""
-        descriptor = os.open(self._filling, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            while os.write(descriptor, b"x" * 4096):
+        with suppress(OSError), open(self._filling, "ab", buffering=0) as file:
+            while file.write(b"x" * 4096):
                 pass
-        except OSError:
-            pass
-        finally:
-            os.close(descriptor)
 
     def empty(self) -> None:
         self._filling.unlink()
@@ -62,10 +57,9 @@ class Disk:
 
 def edit(path: Path, *statements: str) -> None:
     """Change the file of a store that is closed."""
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
-    connection.close()
 
 
 def add_many(store: Store, prefix: str, count: int, owner: str = "", **fields: Any) -> None:

@@ -11,17 +11,9 @@ from typing import Any
 
 from gguf import PoolingType, TokenType
 
+from tests.support import tiny_models
 from tests.support.gguf_bytes import GgufBytes
-from tests.support.tiny_models import (
-    VOCABULARIES,
-    Metadata,
-    TinyShape,
-    Vocabulary,
-    Weights,
-    attention_metadata,
-    tokenizer_metadata,
-    write_model,
-)
+from tests.support.tiny_models import TinyShape, Vocabulary, Weights, write_model
 
 SPECIAL = {"[PAD]": "padding", "[UNK]": "unknown", "[CLS]": "bos", "[SEP]": "seperator", "[MASK]": "mask"}
 FIRST_CHARACTER = 999  # in BERT's vocabulary; the tokens before it are special, or reserved
@@ -29,7 +21,7 @@ N_BERT_CONTEXT = 128
 
 
 @cache
-def load_wordpieces(size: int = 2048, path: Path = VOCABULARIES / "ggml-vocab-bert-bge.gguf") -> Vocabulary:
+def load_wordpieces(size: int = 2048, path: Path = tiny_models.VOCABULARIES / "ggml-vocab-bert-bge.gguf") -> Vocabulary:
     """BERT's vocabulary, cut to `size` tokens."""
     kept = slice(FIRST_CHARACTER, FIRST_CHARACTER + size - len(SPECIAL))
     tokens: list[str] = GgufBytes.read(path).listed("tokenizer.ggml.tokens", kept)
@@ -60,7 +52,7 @@ def encoder_weights(shape: TinyShape) -> Weights:
     return weights
 
 
-def encoder_metadata(shape: TinyShape, pooling: PoolingType) -> Metadata:
+def encoder_metadata(shape: TinyShape, pooling: PoolingType) -> tiny_models.Metadata:
     return {
         "feed_forward_length": shape.n_ff,
         "attention.head_count": shape.n_head,
@@ -91,7 +83,7 @@ def affine(weights: Weights, name: str) -> None:
     weights.constant(f"{name}.bias", weights.shape.n_embd, value=0.02)
 
 
-def wordpiece_metadata(shape: TinyShape) -> Metadata:
+def wordpiece_metadata(shape: TinyShape) -> tiny_models.Metadata:
     tokens = shape.vocabulary.tokens
     kinds = [TokenType.CONTROL] * len(SPECIAL) + [TokenType.NORMAL] * (len(tokens) - len(SPECIAL))
     ids = {f"tokenizer.ggml.{role}_token_id": shape.vocabulary.id_of(token) for token, role in SPECIAL.items()}
@@ -107,8 +99,8 @@ def wordpiece_metadata(shape: TinyShape) -> Metadata:
 def write_tiny_decoder(path: Path, *, pooling: PoolingType = PoolingType.LAST, **options: Any) -> Path:
     """Write a Qwen 3 that pools: it looks back only, and each text ends with EOS, whose vector is the text's."""
     shape = TinyShape(**options)
-    metadata = attention_metadata(shape) | {"pooling_type": int(pooling)}
-    tokenizer = tokenizer_metadata(shape) | {"tokenizer.ggml.add_eos_token": True}
+    metadata = tiny_models.attention_metadata(shape) | {"pooling_type": int(pooling)}
+    tokenizer = tiny_models.tokenizer_metadata(shape) | {"tokenizer.ggml.add_eos_token": True}
     return write_model(path, "qwen3", decoder_weights(shape), metadata, tokenizer)
 
 

@@ -10,72 +10,43 @@ it got the right state.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from tests.support.tiny_models import TinyShape, Weights, attention_metadata, write_model
+from tests.support.tiny_models import Metadata, TinyShape, Weights, attention_metadata, write_model
 
-TOKEN: Literal["token"] = "token"
-STATE: Literal["state"] = "state"
+TOKEN, STATE = "token", "state"
 
 
 def write_tiny_heads(
     path: Path,
     *,
-    reads: Literal["token", "state"] = TOKEN,
+    reads: str = TOKEN,
     strength: float = 1.0,
     nameless: bool = False,
     **options: Any,
 ) -> Path:
-    """Write the model.
+    """Write the model, whose head passes on the half of its input that it `reads`.
 
-    Parameters
-    ----------
-    reads
-        The half of its input that the head passes on.
-    strength
-        A factor of what the model's layers add: with 0 the next token follows from the last one alone.
-    nameless
-        The file says that there is a head, and lacks its weights, as some published files do.
+    A `nameless` file says that there is a head, and lacks its weights, as some published files do.
     """
-    shape = TinyShape(**options)
-    weights = Weights(shape)
-    for block in weights.blocks():
-        weights.attention(block)
-        weights.feed_forward(block)
+    weights = layers(TinyShape(**options), strength)
+    shape = weights.shape
+    for block in (f"blk.{i}" for i in range(shape.n_layer)):
         weights[f"{block}.post_attention_norm.weight"] = weights.pop(f"{block}.ffn_norm.weight")
-        for name in ("attn_output", "ffn_down"):
-            weights[f"{block}.{name}.weight"] *= np.float32(strength)
     if not nameless:
         add_head(weights, f"blk.{shape.n_layer}", reads)
     weights.untied_ends()
-    n_dims = shape.n_embd // shape.n_head
-    metadata = attention_metadata(shape) | {
-        "block_count": shape.n_layer + 1,
-        "nextn_predict_layers": 1,
-        "leading_dense_block_count": shape.n_layer,
-        "attention.key_length": n_dims,
-        "attention.value_length": n_dims,
-        "expert_count": 2,
-        "expert_used_count": 1,
-        "expert_shared_count": 1,
-        "expert_feed_forward_length": shape.n_ff,
-    }
+    experts = {"expert_count": 2, "expert_used_count": 1, "expert_shared_count": 1}
+    metadata = head_metadata(shape) | experts | {"leading_dense_block_count": shape.n_layer}
     return write_model(path, "glm4moe", weights, metadata)
 
 
-def write_tiny_window_heads(
-    path: Path, *, reads: Literal["token", "state"] = TOKEN, strength: float = 1.0, **options: Any
-) -> Path:
+def write_tiny_window_heads(path: Path, *, reads: str = TOKEN, strength: float = 1.0, **options: Any) -> Path:
     """Write the other model, whose even layers see the last 32 tokens only; see `write_tiny_heads`."""
-    shape = TinyShape(**options)
-    weights = Weights(shape)
-    for block in weights.blocks():
-        weights.attention(block)
-        weights.feed_forward(block)
-        for name in ("attn_output", "ffn_down"):
-            weights[f"{block}.{name}.weight"] *= np.float32(strength)
+    weights = layers(TinyShape(**options), strength)
+    shape = weights.shape
     head = f"blk.{shape.n_layer}"
     add_passing_on(weights, head, reads)
     weights.feed_forward(head)
@@ -83,16 +54,32 @@ def write_tiny_window_heads(
     parts = [weights.pop(f"{head}.attn_{part}.weight") for part in ("q", "k", "v")]
     weights[f"{head}.attn_qkv.weight"] = np.concatenate(parts)
     weights.untied_ends()
-    metadata = attention_metadata(shape) | {
+    metadata = head_metadata(shape) | {
+        "attention.sliding_window": 32,
+        "attention.sliding_window_pattern": [i % 2 == 0 for i in range(shape.n_layer + 1)],
+    }
+    return write_model(path, "mimo2", weights, metadata)
+
+
+def layers(shape: TinyShape, strength: float) -> Weights:
+    """Return the layers; `strength` is a factor of what they add: with 0 a token follows from the last one alone."""
+    weights = Weights(shape)
+    for block in weights.blocks():
+        weights.attention(block)
+        weights.feed_forward(block)
+        for name in ("attn_output", "ffn_down"):
+            weights[f"{block}.{name}.weight"] *= np.float32(strength)
+    return weights
+
+
+def head_metadata(shape: TinyShape) -> Metadata:
+    return attention_metadata(shape) | {
         "block_count": shape.n_layer + 1,
         "nextn_predict_layers": 1,
         "expert_feed_forward_length": shape.n_ff,
-        "attention.sliding_window": 32,
-        "attention.sliding_window_pattern": [i % 2 == 0 for i in range(shape.n_layer + 1)],
         "attention.key_length": shape.n_embd // shape.n_head,
         "attention.value_length": shape.n_embd // shape.n_head,
     }
-    return write_model(path, "mimo2", weights, metadata)
 
 
 def add_head(weights: Weights, block: str, reads: str) -> None:

@@ -17,6 +17,7 @@ so that greedy decoding never chooses one and a generation ends when the test sa
 token that the model is known to produce as ``eos_id``. A tensor depends on the seed and its own name, on nothing else.
 """
 
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,22 +26,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from tests.support.gguf_bytes import GgufBytes
-from tests.support.random_blocks import SCALES, random_blocks
 
 VOCABULARIES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models"
-SPECIAL_TOKENS = {
+SPECIAL_TOKENS: dict[str, tuple[str, ...]] = {
     "<|endoftext|>": ("bos", "eos", "padding"),
     "<|im_start|>": (),
     "<|im_end|>": ("eot",),
-    "<|fim_prefix|>": ("fim_pre",),
-    "<|fim_suffix|>": ("fim_suf",),
-    "<|fim_middle|>": ("fim_mid",),
-    "<|fim_pad|>": ("fim_pad",),
+    **{f"<|fim_{name}|>": (f"fim_{name[:3]}",) for name in ("prefix", "suffix", "middle", "pad")},
     "<|repo_name|>": ("fim_rep",),
     "<|file_sep|>": ("fim_sep",),
 }
@@ -52,6 +49,15 @@ LOGIT_STD = 3.0
 TIED_STD = 0.005
 SHARPNESS = 2.0
 CONV_KERNEL, STATE_SIZE, DT_RANK = 4, 16, 4
+# Of llama.cpp's K-quants, which the gguf package reads but does not write: the bytes of a block at which its 16-bit
+# scales lie, and how large such a scale is, for weights of about 1.
+SCALES = {
+    GGMLQuantizationType.Q4_K: {0: 0.005, 2: 0.03},
+    GGMLQuantizationType.Q5_K: {0: 0.0025, 2: 0.03},
+    GGMLQuantizationType.Q6_K: {208: 0.0005},
+    GGMLQuantizationType.IQ4_NL: {0: 0.015},
+    GGMLQuantizationType.IQ4_XS: {0: 0.0005},
+}
 
 Metadata = dict[str, Any]
 
@@ -179,9 +185,7 @@ def llama_weights(shape: TinyShape) -> Weights:
     return weights
 
 
-def write_tiny_sliding_window(
-    path: Path, *, window: int = 32, quantization: GGMLQuantizationType | None = None, **options: Any
-) -> Path:
+def write_tiny_sliding_window(path: Path, *, window: int = 32, quantization: Any = None, **options: Any) -> Path:
     """Write a gemma2: layers 0, 2, … see the last `window` tokens only, the others all of them."""
     shape = TinyShape(**options)
     weights = Weights(shape)
@@ -272,6 +276,18 @@ def quantized(name: str, values: NDArray[np.float32], kind: GGMLQuantizationType
     if kind not in SCALES:
         return quantize(values, kind)
     return random_blocks(values.shape, kind, zlib.crc32(name.encode()), float(values.std()))
+
+
+def random_blocks(shape: tuple[int, ...], kind: GGMLQuantizationType, seed: int, std: float) -> NDArray[Any]:
+    """Matrices of `shape` with weights of about `std`, as bytes; a row is a multiple of a block."""
+    block, n_bytes = GGML_QUANT_SIZES[kind]
+    *others, columns = shape
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, size=(math.prod(shape) // block, n_bytes), dtype=np.uint8)
+    for place, scale in SCALES[kind].items():
+        drawn = (rng.standard_normal(len(blocks)) * scale * std).astype("<f2")
+        blocks[:, place : place + 2] = drawn.view(np.uint8).reshape(-1, 2)
+    return blocks.reshape(*others, columns // block * n_bytes)
 
 
 def add_keys(writer: GGUFWriter, keys: Metadata) -> None:

@@ -6,20 +6,8 @@ from typing import Any
 
 from gguf import PoolingType
 
-from tests.support.tiny_embedders import (
-    decoder_weights,
-    encoder_metadata,
-    encoder_shape,
-    encoder_weights,
-    wordpiece_metadata,
-)
-from tests.support.tiny_models import (
-    Metadata,
-    TinyShape,
-    attention_metadata,
-    tokenizer_metadata,
-    write_model,
-)
+from tests.support import tiny_embedders, tiny_models
+from tests.support.tiny_models import Metadata, TinyShape, write_model
 
 # As Qwen3-Reranker's, in short.
 TEMPLATE = (
@@ -35,31 +23,33 @@ def write_tiny_cross_encoder(
 
     Without its last layer the head has no scores.
     """
-    shape = encoder_shape(**options)
-    return write_cross_encoder(path, shape, wordpiece_metadata(shape), labels=labels, has_last_layer=has_last_layer)
+    shape = tiny_embedders.encoder_shape(**options)
+    return write_cross_encoder(
+        path, shape, tiny_embedders.wordpiece_metadata(shape), labels=labels, has_last_layer=has_last_layer
+    )
 
 
 def write_cross_encoder(
     path: Path, shape: TinyShape, tokenizer: Metadata, *, labels: Sequence[str] = (), has_last_layer: bool = True
 ) -> Path:
     """As `write_tiny_cross_encoder`, with another vocabulary."""
-    weights, n_embd, n_scores = encoder_weights(shape), shape.n_embd, max(1, len(labels))
+    weights, n_embd, n_scores = tiny_embedders.encoder_weights(shape), shape.n_embd, max(1, len(labels))
     weights.normal("cls.weight", n_embd, n_embd)
     weights.constant("cls.bias", n_embd, value=0.01)
     if has_last_layer:
         weights.normal("cls.output.weight", n_scores, n_embd, gain=4.0)
         weights.constant("cls.output.bias", n_scores, value=-0.1)
-    metadata = encoder_metadata(shape, PoolingType.RANK) | named(labels)
+    metadata = tiny_embedders.encoder_metadata(shape, PoolingType.RANK) | named(labels)
     return write_model(path, "bert", weights, metadata, tokenizer)
 
 
 def write_tiny_qwen_ranker(path: Path, *, template: str | None = TEMPLATE, **options: Any) -> Path:
     """Write a Qwen 3 whose last token is scored: yes or no, as probabilities."""
     shape = TinyShape(**options)
-    weights = decoder_weights(shape)
+    weights = tiny_embedders.decoder_weights(shape)
     weights.normal("cls.output.weight", 2, shape.n_embd, gain=2.0)
-    metadata = attention_metadata(shape) | {"pooling_type": int(PoolingType.RANK)} | named(("yes", "no"))
-    tokenizer = tokenizer_metadata(shape)
+    metadata = tiny_models.attention_metadata(shape) | {"pooling_type": int(PoolingType.RANK)} | named(("yes", "no"))
+    tokenizer = tiny_models.tokenizer_metadata(shape)
     if template is not None:
         tokenizer["tokenizer.chat_template.rerank"] = template
     return write_model(path, "qwen3", weights, metadata, tokenizer)

@@ -15,21 +15,8 @@ import numpy as np
 from gguf import GGUFWriter
 from numpy.typing import NDArray
 
-from tests.support import media_files
-from tests.support.tiny_models import (
-    LOGIT_STD,
-    SPECIAL_TOKENS,
-    TinyShape,
-    Vocabulary,
-    Weights,
-    add_keys,
-    attention_metadata,
-    finish,
-    llama_weights,
-    load_vocabulary,
-    tokenizer_metadata,
-    write_model,
-)
+from tests.support import media_files, tiny_models
+from tests.support.tiny_models import TinyShape, Vocabulary, Weights
 
 N_EMBD, N_HEAD, N_FF, N_LAYER = 64, 4, 128, 2
 # Of the encoder of sounds: its bands of frequencies, the channels of its convolutions, and the rows of a second.
@@ -57,29 +44,23 @@ TOY = Eyes()
 
 Tensors = dict[str, NDArray[Any]]
 MARKS = (
-    "<fake_token_around_image>",
-    "<global-img>",
-    "<start_of_image>",
-    "<end_of_image>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|audio_start|>",
-    "<|audio_end|>",
+    *("<fake_token_around_image>", "<global-img>", "<start_of_image>", "<end_of_image>"),
+    *("<|vision_start|>", "<|vision_end|>", "<|audio_start|>", "<|audio_end|>"),
 )
 
 
 def vocabulary() -> Vocabulary:
     """The tiny models' vocabulary, whose last tokens before the special ones are what projectors put into texts."""
-    plain = load_vocabulary()
+    plain = tiny_models.load_vocabulary()
     tokens = list(plain.tokens)
-    at = len(tokens) - len(SPECIAL_TOKENS) - len(MARKS)
+    at = len(tokens) - len(tiny_models.SPECIAL_TOKENS) - len(MARKS)
     tokens[at : at + len(MARKS)] = MARKS
     return Vocabulary(tuple(tokens), plain.merges[: at - 256])
 
 
 def text_tokenizer(shape: TinyShape) -> dict[str, Any]:
     """The metadata of the tokenizer, which knows those tokens as control tokens."""
-    keys = tokenizer_metadata(shape)
+    keys = tiny_models.tokenizer_metadata(shape)
     kinds = list(keys["tokenizer.ggml.token_type"])
     for mark in MARKS:
         kinds[shape.vocabulary.id_of(mark)] = 3
@@ -137,22 +118,19 @@ def with_positions(tensors: Tensors, eyes: Eyes = TOY) -> Tensors:
 
 
 def write_projector(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any], eyes: Eyes = TOY) -> Path:
-    common = {
-        "clip.has_vision_encoder": True,
-        "clip.vision.embedding_length": eyes.n_embd,
-        "clip.vision.attention.head_count": eyes.n_head,
-        "clip.vision.feed_forward_length": eyes.n_ff,
-        "clip.vision.block_count": eyes.n_layer,
-        "clip.vision.projection_dim": eyes.text_embd,
-        "clip.vision.attention.layer_norm_epsilon": 1e-6,
-        "clip.vision.image_size": eyes.side,
-        "clip.vision.patch_size": eyes.patch,
-        "clip.vision.image_mean": [0.5, 0.5, 0.5],
-        "clip.vision.image_std": [0.5, 0.5, 0.5],
-    }
+    grey = [0.5, 0.5, 0.5]
+    seen = {"image_size": eyes.side, "patch_size": eyes.patch, "image_mean": grey, "image_std": grey}
+    common = encoder_keys("vision", eyes, 1e-6) | {f"clip.vision.{key}": value for key, value in seen.items()}
     if eyes.half:
         tensors = {name: halved(name, values) for name, values in tensors.items()}
     return write_clip(path, kind, tensors, common | keys)
+
+
+def encoder_keys(sense: str, eyes: Eyes, epsilon: float) -> dict[str, Any]:
+    sizes = {"embedding_length": eyes.n_embd, "feed_forward_length": eyes.n_ff, "block_count": eyes.n_layer}
+    attention = {"attention.head_count": eyes.n_head, "attention.layer_norm_epsilon": epsilon}
+    keys: dict[str, Any] = sizes | attention | {"projection_dim": eyes.text_embd}
+    return {f"clip.has_{sense}_encoder": True} | {f"clip.{sense}.{key}": value for key, value in keys.items()}
 
 
 def halved(name: str, values: NDArray[Any]) -> NDArray[Any]:
@@ -162,10 +140,10 @@ def halved(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 def write_clip(path: Path, kind: str, tensors: Tensors, keys: dict[str, Any]) -> Path:
     writer = GGUFWriter(path, "clip")
-    add_keys(writer, {"clip.projector_type": kind} | keys)
+    tiny_models.add_keys(writer, {"clip.projector_type": kind} | keys)
     for name, values in tensors.items():
         writer.add_tensor(name, values)
-    finish(writer)
+    tiny_models.finish(writer)
     return path
 
 
@@ -211,22 +189,13 @@ def write_qwen3a(path: Path) -> Path:
     for number, rows, columns in ((1, N_FF, N_EMBD), (2, TEXT_EMBD, N_FF)):
         tensors[f"mm.a.mlp.{number}.weight"] = normal(f"mm.a.{number}", rows, columns, gain=number * 2.0)
         tensors[f"mm.a.mlp.{number}.bias"] = normal(f"mm.a.{number}.bias", rows)
-    keys = {
-        "clip.has_audio_encoder": True,
-        "clip.audio.embedding_length": N_EMBD,
-        "clip.audio.attention.head_count": N_HEAD,
-        "clip.audio.feed_forward_length": N_FF,
-        "clip.audio.block_count": N_LAYER,
-        "clip.audio.projection_dim": TEXT_EMBD,
-        "clip.audio.attention.layer_norm_epsilon": 1e-5,
-        "clip.audio.num_mel_bins": N_MEL,
-    }
-    return write_clip(path, "qwen3a", tensors, keys)
+    return write_clip(path, "qwen3a", tensors, encoder_keys("audio", TOY, 1e-5) | {"clip.audio.num_mel_bins": N_MEL})
 
 
 def write_text_llama(path: Path) -> Path:
     shape = TinyShape(n_embd=TEXT_EMBD, vocabulary=vocabulary())
-    return write_model(path, "llama", llama_weights(shape), attention_metadata(shape), text_tokenizer(shape))
+    weights, metadata = tiny_models.llama_weights(shape), tiny_models.attention_metadata(shape)
+    return tiny_models.write_model(path, "llama", weights, metadata, text_tokenizer(shape))
 
 
 def write_text_gemma3(path: Path) -> Path:
@@ -246,13 +215,13 @@ def write_text_gemma3(path: Path) -> Path:
             weights.constant(f"{block}.{norm}_norm.weight", size)
     weights.per_token("token_embd.weight", gain=1.0)  # which gemma multiplies by the root of n_embd
     weights.constant("output_norm.weight", shape.n_embd)
-    weights.per_token("output.weight", gain=LOGIT_STD)
-    metadata = attention_metadata(shape) | {
+    weights.per_token("output.weight", gain=tiny_models.LOGIT_STD)
+    metadata = tiny_models.attention_metadata(shape) | {
         "attention.sliding_window": 64,
         "attention.key_length": head,
         "attention.value_length": head,
     }
-    return write_model(path, "gemma3", weights, metadata, text_tokenizer(shape))
+    return tiny_models.write_model(path, "gemma3", weights, metadata, text_tokenizer(shape))
 
 
 def write_text_qwen2vl(path: Path) -> Path:
@@ -266,8 +235,8 @@ def write_text_qwen2vl(path: Path) -> Path:
         for part, size in (("attn_q", shape.n_embd), ("attn_k", n_kv), ("attn_v", n_kv)):
             weights.constant(f"{block}.{part}.bias", size, value=0.0)
     weights.untied_ends()
-    metadata = attention_metadata(shape) | {"rope.dimension_sections": [2, 3, 3, 0]}
-    return write_model(path, "qwen2vl", weights, metadata, text_tokenizer(shape))
+    metadata = tiny_models.attention_metadata(shape) | {"rope.dimension_sections": [2, 3, 3, 0]}
+    return tiny_models.write_model(path, "qwen2vl", weights, metadata, text_tokenizer(shape))
 
 
 # By name: the maker of a text model, and that of its projector, which sees.

@@ -139,11 +139,8 @@ FORMS = (
     chat("an empty answer", user(0), EMPTY_ANSWER, user(1), tools=True),
     claude(
         "Claude Code's reminder after a result",
-        blocks("user", text(1), text(2)),
-        blocks("assistant", aside(3), use()),
-        blocks("user", result(4), text(5)),
-        blocks("assistant", use()),
-        blocks("user", result(6), text(7)),
+        *(blocks("user", text(1), text(2)), blocks("assistant", aside(3), use()), blocks("user", result(4), text(5))),
+        *(blocks("assistant", use()), blocks("user", result(6), text(7))),
     ),
     claude(
         "Claude Code's results, then a system message",
@@ -154,22 +151,10 @@ FORMS = (
     ),
     codex(
         "Codex's permissions, environment and question",
-        developer(1),
-        user(2),
-        user(3),
-        THOUGHT,
-        call_item(),
-        output_item(4),
-        said(5),
-        user(6),
+        *(developer(1), user(2), user(3), THOUGHT, call_item(), output_item(4), said(5), user(6)),
     ),
     codex(
         "Codex's change of mode amid calls",
-        user(1),
-        call_item(),
-        output_item(2),
-        developer(3),
-        call_item("c"),
-        output_item(4, "c"),
+        *(user(1), call_item(), output_item(2), developer(3), call_item("c"), output_item(4, "c")),
     ),
 )

@@ -7,19 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.marks import mostly_long
-from tests.templates.bodies import (
-    FORMS,
-    LATE_RESULT,
-    LONG,
-    TOOLS,
-    Form,
-    called,
-    developer,
-    returned,
-    said,
-    system,
-    user,
-)
+from tests.templates import bodies
+from tests.templates.bodies import FORMS, LATE_RESULT, Form
 from tests.templates.matrix import opened, outcome
 
 MISTRAL = "Mistral-Small-3.2-24B-Instruct-2506"
@@ -47,8 +36,8 @@ def test_there_are_as_many_forms_as_the_pages_say() -> None:
 def test_a_template_that_takes_everything_gets_what_was_sent(name: str) -> None:
     functions = opened(name)
     (answer,) = (form for form in FORMS if form.name == LATE_RESULT)
-    messages = [*answer.body["messages"], system(3), developer(4), said(5), said(6)]
-    sent = {"messages": messages, "tools": TOOLS}
+    messages = [*answer.body["messages"], bodies.system(3), bodies.developer(4), bodies.said(5), bodies.said(6)]
+    sent = {"messages": messages, "tools": bodies.TOOLS}
     assert json.loads(functions.apply_template(sent)) == json.loads(functions._render(sent)) | {"unenforced": [[]]}
 
 
@@ -57,15 +46,15 @@ def test_a_turns_prompt_is_the_beginning_of_the_next_ones(name: str) -> None:
     functions = opened(name)
 
     def prompt(messages: list[dict[str, Any]]) -> str:
-        inputs = {"messages": messages, "tools": TOOLS, "add_generation_prompt": False}
+        inputs = {"messages": messages, "tools": bodies.TOOLS, "add_generation_prompt": False}
         return str(json.loads(functions.apply_template(inputs))["prompt"])
 
     turns = [
-        [system(0), developer(1), user(2), user(3)],
-        [called(LONG), returned(4), system(5), user(6)],
-        [called("a", "b"), returned(7, "a"), returned(8, "b")],
-        [said(9), user(10), developer(11)],
-        [said(12), user(13)],
+        [bodies.system(0), bodies.developer(1), bodies.user(2), bodies.user(3)],
+        [bodies.called(bodies.LONG), bodies.returned(4), bodies.system(5), bodies.user(6)],
+        [bodies.called("a", "b"), bodies.returned(7, "a"), bodies.returned(8, "b")],
+        [bodies.said(9), bodies.user(10), bodies.developer(11)],
+        [bodies.said(12), bodies.user(13)],
     ]
     prompts = [prompt([*chain(*turns[: n + 1])]) for n in range(len(turns))]
     for before, after in pairwise(prompts):

@@ -23,14 +23,8 @@ pyllmcancel_tokens_saved_total 5031.0
 
 def entry(request_id: str, **changed: Any) -> Fields:
     nothing = ("session", "supersede", "finish_reason", "cancel_reason", "superseded_by", "cancel_latency_ms", "error")
-    numbers = {
-        "prompt_tokens": 100,
-        "prompt_tokens_done": 100,
-        "completion_tokens": 13,
-        "max_tokens": 64,
-        "seconds": 1.5,
-    }
-    found = {"id": request_id, "status": "running", "phase": "decode", "owner": ""}
+    numbers = {"prompt_tokens": 100, "prompt_tokens_done": 100, "completion_tokens": 13, "max_tokens": 64}
+    found = {"id": request_id, "status": "running", "phase": "decode", "owner": "", "seconds": 1.5}
     return dict.fromkeys(nothing) | numbers | found | changed
 
 

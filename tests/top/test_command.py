@@ -77,9 +77,7 @@ def test_a_server_that_does_not_answer_is_waited_for(stage: Stage, tmp_path: Pat
         assert "trying again" not in terminal.drawn
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_gives_the_terminal_back(stage: Stage, tmp_path: Path, number: signal.Signals, status: int) -> None:
     with top(stage.url, tmp_path) as terminal:
         terminal.until_drawn("q quit")

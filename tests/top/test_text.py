@@ -35,11 +35,6 @@ def test_marks_cannot_be_piled_up_and_texts_have_an_end() -> None:
 
 
 def test_numbers() -> None:
-    assert [duration(seconds) for seconds in (-1.0, 0.44, 42.0, 185.0, 7_800.0)] == [
-        "0.0 s",
-        "0.4 s",
-        "42 s",
-        "3:05",
-        "2 h 10",
-    ]
+    durations = [duration(seconds) for seconds in (-1.0, 0.44, 42.0, 185.0, 7_800.0)]
+    assert durations == ["0.0 s", "0.4 s", "42 s", "3:05", "2 h 10"]
     assert [milliseconds(value) for value in (1.94, 2345.0)] == ["1.9 ms", "2,345 ms"]

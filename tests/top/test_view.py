@@ -69,8 +69,7 @@ def test_names_of_others_neither_command_the_terminal_nor_break_a_line(width: in
 
 def test_the_selected_request_is_among_the_rows_that_fit() -> None:
     many = [entry(f"r{i}") for i in range(100)]
-    view = View("http://here", reading(*many), selected=(None, "", "r70"))
-    lines = screen(view, n_rows=5)
+    lines = screen(View("http://here", reading(*many), selected=(None, "", "r70")), n_rows=5)
     assert len(lines) == 4 + 5 + 2
     assert line_with("> ", lines).split()[1] == "r70"
 
