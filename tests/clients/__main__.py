@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.clients.clients import ALL, BY_NAME, Client
-from tests.clients.evidence import Evidence, evidence
+from tests.clients.evidence import Evidence, evidence, say
 from tests.clients.model import serving
 from tests.clients.proxy import Exchange
 from tests.clients.session import Session
@@ -79,11 +79,6 @@ def run(clients: list[Client], options: argparse.Namespace) -> list[Client]:
             server.wait_idle()
     say("", *notes)
     return failed
-
-
-def say(*lines: str) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
 
 
 def show(client: Client, server: ServerProcess, folder: Path) -> tuple[Evidence | None, list[Exchange], list[str]]:

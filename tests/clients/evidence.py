@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,3 +73,8 @@ def has_result(exchange: Exchange) -> bool:
 def refusal(exchange: Exchange) -> str:
     text = exchange.answer.partition(b"\r\n\r\n")[2][:300].decode(errors="replace")
     return f"{exchange.path} {exchange.status} {text}"
+
+
+def say(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

@@ -21,7 +21,8 @@ def library(title: str, script: str) -> Callable[[Session], float]:
         # Node looks for packages beside the script and above, wherever it is run.
         folder = session.packages.folder if script.endswith(".mjs") else session.project
         (folder / f"recipe{Path(script).suffix}").write_text(recipe(title, session.url))
-        shutil.copy(SCRIPTS / script, folder)
+        for name in (script, "common.py"):
+            shutil.copy(SCRIPTS / name, folder)
         done = subprocess.run(
             [session.packages.interpreter, folder / script, CALL_PROMPT, LONG_PROMPT],
             env=session.environment(),

@@ -17,34 +17,74 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from tests.browser import installation
 from tests.browser.chromium import Tab, browsing, expect
+from tests.clients.evidence import say
+from tests.clients.model import ENVIRONMENT, PACKAGED_MODEL
 from tests.clients.packages import Environment
 from tests.clients.recipes import exports
-from tests.clients.several_models import (
-    BROKEN,
-    CODER,
-    HEAD,
-    PATIENCE,
-    say,
-    serving_several,
-    state_of,
-    stop_of,
-    until_asked,
-    until_state,
-)
 from tests.support.http_process import ServerProcess, until
 from tests.support.small_png import write_small
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+PATIENCE = 300.0  # seconds for a load and an answer on a busy machine
+CODER, BROKEN = "stdlib-coder", "broken"
+
+
+HEAD = (
+    "| stopped | phase | prompt tokens | tokens | ms until the server noticed | until the computation ended |\n"
+    f"{'|---' * 6}|"
+)
+
+
+@contextmanager
+def serving_several(folder: Path, models: Sequence[Path]) -> Iterator[ServerProcess]:
+    """Serve these models, the packaged one and the broken one from `folder`, with room for one."""
+    for model in (PACKAGED_MODEL, *models):
+        (folder / model.name).symlink_to(model.resolve())
+    (folder / f"{BROKEN}.gguf").write_bytes(b"this is no model")
+    with ServerProcess("--models-dir", str(folder), "--models-max", "1", environment=ENVIRONMENT) as server:
+        yield server.started()
+
+
+def state_of(server: ServerProcess, model: str) -> str:
+    status = server.http.get(f"/v1/models/{model}").json()["status"]
+    return "failed" if status.get("failed") else str(status["value"])
+
+
+def until_state(server: ServerProcess, model: str, state: str) -> None:
+    until(lambda: state_of(server, model), lambda found: found == state, PATIENCE)
+
+
+def until_asked(server: ServerProcess, accept: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Wait until a request is live that is as it should be; of several, return the last."""
+
+    def found() -> list[dict[str, Any]]:
+        answer = server.http.get("/v1/requests")
+        listed = answer.json()["data"] if answer.status_code == 200 else []  # while a model's process ends
+        return [one for one in listed if one["status"] in {"waiting", "running"} and accept(one)]
+
+    return max(until(found, len, PATIENCE), key=lambda one: one["created"])
+
+
+def stop_of(server: ServerProcess, request_id: str, pressed: float) -> str:
+    """Return a row of the table: where a request was that ended after `pressed`, by the wall clock, and when it did."""
+    seen = server.wait_for(request_id, status="cancelled")
+    assert seen["cancel_reason"] == "disconnect", seen
+    times, offset = seen["times"], time.time() - time.monotonic()
+    noticed, ended = ((times[name] + offset - pressed) * 1e3 for name in ("cancelled", "ended"))
+    facts = (f"{seen['prompt_tokens']:,}", seen["completion_tokens"], f"{noticed:.0f}", f"{ended:.0f}")
+    return " | ".join(map(str, ("| an answer", seen["phase"], *facts, "")))
+
 
 OPEN_WEBUI = Environment("pip", ("open-webui==0.12.4",))
 # Besides those of the recipe: it asks nobody but the server, and wants no password.
@@ -139,7 +179,7 @@ class Visit:
         self.picture(engine, "engine")
         assert state_of(self.server, self.long) == "loaded"
         pressed = first.stop()
-        say(HEAD, stop_of(self.server, answering["id"], pressed).row("an answer"))
+        say(HEAD, stop_of(self.server, answering["id"], pressed))
         until_state(self.server, self.short, "loaded")
         assert state_of(self.server, self.long) == "unloaded"
         say(f"{self.short}: loaded {time.time() - pressed:.1f} s after the click, and {self.long} is unloaded")
@@ -201,12 +241,12 @@ def main() -> int:
     parser.add_argument("--tasks", action="store_true", help="have it ask for titles, tags and follow-ups")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="take pictures into FOLDER")
     options = parser.parse_args()
+    if options.pictures is not None:
+        options.pictures.mkdir(parents=True, exist_ok=True)
     if (problem := installation.missing()) is not None:
         sys.stderr.write(f"{problem}\n")
         return 1
     OPEN_WEBUI.fetch()
-    if options.pictures is not None:
-        options.pictures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         models, data = Path(place, "models"), Path(place, "data")
         models.mkdir()

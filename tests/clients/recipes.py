@@ -1,4 +1,4 @@
-"""The recipes of ``docs/clients.md`` and ``docs/editors.md``, for a server that is elsewhere."""
+"""The recipes of ``docs/clients.md``, for a server that is elsewhere."""
 
 import re
 
@@ -7,15 +7,15 @@ from tests.support.pages import blocks
 THERE = "http://127.0.0.1:8000"
 
 
-def recipe(title: str, url: str, page: str = "docs/clients.md") -> str:
-    """The first block of code under a heading of a page, with another address.
+def recipe(title: str, url: str) -> str:
+    """The first block of code under a heading of the page, with another address.
 
     Raises
     ------
     KeyError
         If the page has no such heading, or no code under it.
     """
-    found = {block.heading: block.code for block in reversed(list(blocks(page)))}
+    found = {block.heading: block.code for block in reversed(list(blocks("docs/clients.md")))}
     return found[title].replace(THERE, url)
 
 

@@ -1,19 +1,16 @@
 """A program on a terminal of its own: what it draws, and a user at its keys."""
 
 import fcntl
-import html
 import os
 import pty
-import re
 import signal
 import struct
 import subprocess
 import termios
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import groupby
 from pathlib import Path
 
 import pyte
@@ -23,10 +20,6 @@ from tests.support.http_process import until
 COLUMNS, LINES = 120, 40
 SECONDS_PER_KEY = 0.02  # a person's, not a paste's: programs tell them apart
 PATIENCE = 60.0
-STYLE = (
-    "body { margin: 0; background: #1d1f21; color: #e8e8e8 }"
-    " pre { display: inline-block; margin: 8px; font: 13px 'DejaVu Sans Mono' }"
-)
 # What a program may ask its terminal: where the cursor is, what kind of terminal it is; and the answers.
 QUESTIONS = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?62;c"}
 
@@ -78,14 +71,6 @@ class Terminal(AbstractContextManager["Terminal"]):
             return "\n".join(line.rstrip() for line in self._screen.display)
 
     @property
-    def page(self) -> str:
-        """The screen as a page for a browser, in its colours."""
-        with self._lock:
-            rows = [[self._screen.buffer[y][x] for x in range(self._screen.columns)] for y in range(self._screen.lines)]
-        lines = ("".join(span(style, cells) for style, cells in groupby(row, style_of)) for row in rows)
-        return f'<meta charset="utf-8"><style>{STYLE}</style><pre>{chr(10).join(lines)}</pre>'
-
-    @property
     def is_as_found(self) -> bool:
         """Return whether the program has left the terminal in the mode in which it was started."""
         return termios.tcgetattr(self._keys) == self._mode
@@ -123,22 +108,3 @@ class Terminal(AbstractContextManager["Terminal"]):
             self._process.wait()
         self._reader.join()
         os.close(self._keys)
-
-
-def style_of(cell: pyte.screens.Char) -> str:
-    front, back = (cell.bg, cell.fg) if cell.reverse else (cell.fg, cell.bg)
-    colours = {"color": colour_of(front), "background": colour_of(back)}
-    weight = "font-weight: bold;" if cell.bold else ""
-    return weight + "".join(f"{name}: {colour};" for name, colour in colours.items() if colour)
-
-
-def colour_of(name: str) -> str:
-    """Return a colour of CSS for a colour of pyte's; empty for the default."""
-    if re.fullmatch("[0-9a-f]{6}", name):
-        return f"#{name}"
-    return {"default": "", "blue": "cornflowerblue"}.get(name, name)  # blue on black cannot be read
-
-
-def span(style: str, cells: Iterable[pyte.screens.Char]) -> str:
-    text = html.escape("".join(cell.data for cell in cells))
-    return f'<span style="{style}">{text}</span>' if style else text

@@ -11,13 +11,10 @@ from tests.support.pages import ROOT
 URL = "http://127.0.0.1:1234"
 
 
-def test_a_recipe_is_for_the_server_that_is_asked_for() -> None:
+def test_a_recipe_is_for_the_server_that_is_asked_for_and_an_unknown_heading_has_none() -> None:
     code = recipe("openai", URL)
     assert f'"{URL}/v1"' in code
     assert THERE not in code
-
-
-def test_an_unknown_heading_has_no_recipe() -> None:
     with pytest.raises(KeyError):
         recipe("Emacs", URL)
 

@@ -1,4 +1,4 @@
-"""A terminal answers what programs ask of it, and its screen is a page with colours."""
+"""A terminal answers what programs ask of it."""
 
 import os
 import sys
@@ -16,24 +16,6 @@ os.read(0, 1)
 """
 
 
-def run(program: str, folder: Path) -> Terminal:
-    return Terminal([sys.executable, "-c", program], os.environ, folder)
-
-
 def test_a_program_is_told_where_the_cursor_is(tmp_path: Path) -> None:
-    with run(ASKS, tmp_path) as terminal:
+    with Terminal([sys.executable, "-c", ASKS], os.environ, tmp_path) as terminal:
         terminal.until_drawn("it is at 1;1R")
-
-
-COLOURS = r"""
-import sys
-sys.stdout.write("\x1b[1;38;2;1;2;3ma < b\x1b[0m plain")
-sys.stdout.flush()
-sys.stdin.readline()
-"""
-
-
-def test_the_screen_as_a_page_has_its_colours(tmp_path: Path) -> None:
-    with run(COLOURS, tmp_path) as terminal:
-        terminal.until_drawn("a < b plain")
-        assert '<span style="font-weight: bold;color: #010203;">a &lt; b</span> plain' in terminal.page

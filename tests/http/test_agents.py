@@ -59,13 +59,10 @@ AGENTS = {
         codex(CODEX),
         ((codex(SPAWNED, x_codex_parent_thread_id=CODEX, x_openai_subagent="collab_spawn"), SPAWNED, CODEX),),
     ),
-    "opencode 1.18.33": Agent(
-        COMPLETIONS, OPENCODE, opencode(OPENCODE), ((opencode(TASK, x_parent_session_id=OPENCODE), TASK, OPENCODE),)
-    ),
-    "kilo 7.7.9": Agent(
-        COMPLETIONS, KILO, opencode(KILO), ((opencode(KILO_TASK, x_parent_session_id=KILO), KILO_TASK, KILO),)
-    ),
 }
+for name, session, task in (("opencode 1.18.33", OPENCODE, TASK), ("kilo 7.7.9", KILO, KILO_TASK)):
+    below = (opencode(task, x_parent_session_id=session), task, session)
+    AGENTS[name] = Agent(COMPLETIONS, session, opencode(session), (below,))
 agents = pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
 
 

@@ -38,10 +38,6 @@ async def told_early(exchange: Exchange, status: int, code: str) -> None:
     assert exchange.json()["error"]["code"] == code
 
 
-def cancelled(exchange: Exchange, reason: str = "explicit") -> None:
-    assert exchange.failure == (499, reason)
-
-
 async def test_a_request_is_listed_once_while_its_body_comes(world: World) -> None:
     upload = await uploads(world, **{"x-session-id": "tab", "x-supersede": "editor"})
     (entry,) = await world.requests()
@@ -65,15 +61,12 @@ async def test_a_cancel_ends_a_request_while_its_body_comes(world: World, path: 
     assert [(one["id"], one["status"]) for one in await world.requests()] == [("mine", "cancelled")]
 
 
-async def test_a_shutdown_ends_a_request_while_its_body_comes(world: World) -> None:
+async def test_a_hold_and_a_shutdown_end_a_request_before_its_body_has_come(world: World) -> None:
+    assert (await world.post("/v1/requests/mine/cancel?hold=30")).status == 202
+    await told_early(await uploads(world), 499, "explicit")
     upload = await uploads(world)
     await world.shut_down()
     await told_early(upload, 503, "shutdown")
-
-
-async def test_a_held_request_ends_before_its_body_has_come(world: World) -> None:
-    assert (await world.post("/v1/requests/mine/cancel?hold=30")).status == 202
-    await told_early(await uploads(world), 499, "explicit")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pyllmcancel.server.batches.running import RunningBatch
 from pyllmcancel.server.config import ApiKey, Storage
 from tests.http.test_openapi import check_exchange
 from tests.support.batches import COMPLETIONS, FIELDS, form, jsonl, line, results_in
-from tests.support.http_asgi import LIMIT
+from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 
 BATCHES, FILES = "/v1/batches", "/v1/files"
@@ -36,23 +35,20 @@ BAD_LINES: list[tuple[Any, str]] = [
 ]
 
 
+def made(path: str, exchange: Exchange) -> str:
+    check_exchange(path, "post", exchange)
+    return str(exchange.json()["id"])
+
+
 async def upload(world: World, *lines: Any, headers: dict[str, str] | None = None) -> str:
     sent = form(jsonl(lines))
-    exchange = await world.post(FILES, content=sent["content"], headers=sent["headers"] | (headers or {}))
-    assert exchange.status == 200, exchange.body
-    check_exchange(FILES, "post", exchange)
-    name: str = exchange.json()["id"]
-    return name
+    return made(FILES, await world.served(FILES, **sent | {"headers": sent["headers"] | (headers or {})}))
 
 
 async def create(world: World, *lines: Any, headers: dict[str, str] | None = None, **fields: Any) -> str:
     """Begin a batch of these lines."""
     body = {"input_file_id": await upload(world, *lines, headers=headers), "endpoint": COMPLETIONS} | fields
-    exchange = await world.post(BATCHES, body, headers=headers)
-    assert exchange.status == 200, exchange.body
-    check_exchange(BATCHES, "post", exchange)
-    name: str = exchange.json()["id"]
-    return name
+    return made(BATCHES, await world.served(BATCHES, body, headers=headers))
 
 
 async def get(world: World, name: str, **options: Any) -> dict[str, Any]:
@@ -87,12 +83,6 @@ async def let_cancelled_end(world: World, name: str) -> None:
         if one["status"] != "finished":
             await world.cancelling(one["id"])
     world.gate.open()
-
-
-@pytest.fixture
-async def owned() -> AsyncIterator[World]:
-    async with open_world(api_keys=KEYS) as world:
-        yield world
 
 
 @pytest.mark.parametrize("url", FIELDS)
@@ -192,25 +182,34 @@ async def test_a_long_file_is_read_as_it_was_sent(world: World) -> None:
     assert (await world.get(f"{FILES}/{name}/content")).body == content
 
 
-async def test_owners_do_not_meet(owned: World) -> None:
-    name = await create(owned, line("a"), headers=ANN)
-    batch = await ended(owned, name, headers=ANN)
-    (request,) = (await owned.get(f"/v1/requests?session={name}", headers=ANN)).json()["data"]
-    assert request["owner"] == "ann"
-    for path in (f"{BATCHES}/{name}", *(f"{FILES}/{batch[f'{one}_file_id']}" for one in ("input", "output"))):
-        assert (await owned.get(path, headers=ANN)).status == 200
-        assert (await owned.get(path, headers=BOB)).failure == (404, "not_found")
-        assert path.rpartition("/")[2] not in str((await owned.get(path.rpartition("/")[0], headers=BOB)).json())
-    assert (await owned.post(f"{BATCHES}/{name}/cancel", headers=BOB)).failure == (404, "not_found")
-    body = {"input_file_id": batch["input_file_id"], "endpoint": COMPLETIONS}
-    assert (await owned.post(BATCHES, body, headers=BOB)).refusal == (404, "input_file_id")
-    assert (await owned.get(f"{BATCHES}/{name}")).status == 401
+async def test_owners_do_not_meet() -> None:
+    async with open_world(api_keys=KEYS) as owned:
+        name = await create(owned, line("a"), headers=ANN)
+        batch = await ended(owned, name, headers=ANN)
+        (request,) = (await owned.get(f"/v1/requests?session={name}", headers=ANN)).json()["data"]
+        assert request["owner"] == "ann"
+        for path in (f"{BATCHES}/{name}", *(f"{FILES}/{batch[f'{one}_file_id']}" for one in ("input", "output"))):
+            assert (await owned.get(path, headers=ANN)).status == 200
+            assert (await owned.get(path, headers=BOB)).failure == (404, "not_found")
+            assert path.rpartition("/")[2] not in str((await owned.get(path.rpartition("/")[0], headers=BOB)).json())
+        assert (await owned.post(f"{BATCHES}/{name}/cancel", headers=BOB)).failure == (404, "not_found")
+        body = {"input_file_id": batch["input_file_id"], "endpoint": COMPLETIONS}
+        assert (await owned.post(BATCHES, body, headers=BOB)).refusal == (404, "input_file_id")
+        assert (await owned.get(f"{BATCHES}/{name}")).status == 401
 
 
-async def test_a_cancelled_batch_keeps_its_results(world: World) -> None:
+@pytest.mark.parametrize("expires", [False, True])
+async def test_a_batch_that_is_cancelled_or_expires_keeps_its_results(world: World, expires: bool) -> None:
     world.hold()
-    name = await create(world, line("short"), *(line(n, max_tokens=900) for n in range(6)))
+    lines = (line("short"), *(line(n, max_tokens=900) for n in range(6)))
+    name = await create(world, *lines, completion_window="3s" if expires else "24h")
     await until_first_result(world, name)
+    if expires:
+        await let_cancelled_end(world, name)
+        batch = await ended(world, name)
+        assert (batch["status"], batch["request_counts"]) == ("expired", {"total": 7, "completed": 1, "failed": 6})
+        assert {one["error"]["code"] for one in (await results(world, batch, "error")).values()} == {"batch_expired"}
+        return
     file_id = (await get(world, name))["input_file_id"]
     assert (await world.begin("DELETE", f"{FILES}/{file_id}").end()).failure == (400, "file_in_use")
     answer = world.begin("POST", f"{BATCHES}/{name}/cancel")
@@ -227,42 +226,30 @@ async def test_a_cancelled_batch_keeps_its_results(world: World) -> None:
     assert (await world.get(f"{BATCHES}?limit=1")).json()["data"] == [batch]
 
 
-async def test_a_batch_expires_with_its_window(world: World) -> None:
-    world.hold()
-    name = await create(world, line("short"), *(line(n, max_tokens=900) for n in range(6)), completion_window="3s")
-    await until_first_result(world, name)
-    await let_cancelled_end(world, name)
-    batch = await ended(world, name)
-    assert (batch["status"], batch["request_counts"]) == ("expired", {"total": 7, "completed": 1, "failed": 6})
-    assert {one["error"]["code"] for one in (await results(world, batch, "error")).values()} == {"batch_expired"}
-
-
-@pytest.mark.parametrize("how", ["goes on", "was cancelling", "has expired"])
-async def test_a_batch_outlives_its_server(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "status", "output", "errors"),
+    [
+        ({}, "completed", ["0", "1", "2", "3"], ["None"]),
+        ({"status": "cancelling"}, "cancelled", ["0"], ["None"]),
+        ({"expires_at": 1}, "expired", ["0"], ["1", "2", "3", "None"]),
+    ],
+)
+async def test_a_batch_outlives_its_server(
+    tmp_path: Path, change: dict[str, Any], status: str, output: list[str], errors: list[str]
+) -> None:
     storage = Storage(tmp_path / "store.db")
     async with open_world(storage=storage, parallel=1) as world:
         world.hold()
         name = await create(world, b"{", line(0), *(line(n, max_tokens=60) for n in range(1, 4)))
         await until_first_result(world, name)
         before = await get(world, name)
-        changes: Any = {"was cancelling": {"status": "cancelling"}, "has expired": {"expires_at": 1}}
         await world.app.state.batches.close()
-        await asyncio.wrap_future(world.app.state.batches.store.save("", before | changes.get(how, {})))
+        await asyncio.wrap_future(world.app.state.batches.store.save("", before | change))
     async with open_world(storage=storage) as world:
         await world.app.state.batches.go_on()
         batch = await ended(world, name)
-        output, errors = await results(world, batch, "output"), await results(world, batch, "error")
-    match how:
-        case "goes on":
-            assert (batch["status"], sorted(output), len(errors)) == ("completed", ["0", "1", "2", "3"], 1)
-        case "was cancelling":
-            assert (batch["status"], sorted(output), len(errors)) == ("cancelled", ["0"], 1)
-        case "has expired":
-            assert (batch["status"], sorted(output), sorted(map(str, errors))) == (
-                "expired",
-                ["0"],
-                ["1", "2", "3", "None"],
-            )
+        found = [sorted(map(str, await results(world, batch, which))) for which in ("output", "error")]
+        assert (batch["status"], found) == (status, [output, errors])
 
 
 async def test_a_line_for_which_there_is_no_room_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

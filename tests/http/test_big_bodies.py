@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.server import bodies
@@ -26,6 +26,8 @@ from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 USER = {"role": "user", "content": "x"}
 LONG = "x" * INLINE_BODY  # of a body that is not tiny
 INFILL = {"input_prefix": "a", "input_suffix": "b"}
+ONE = {"max_tokens": 1}
+MANY_TOKENS = [str(token) for token in range(MAX_BIASES + 1)]
 
 
 class CountingModel(fake_native.Model):
@@ -66,11 +68,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a biased text": ("/completion", {"prompt": "x", "logit_bias": [["word " * 200_000, 1]]}, "logit_bias"),
     "a biased text as a key": ("/completion", {"prompt": "x", "logit_bias": {"word " * 200_000: 1}}, "logit_bias"),
     "many biased texts": ("/completion", {"prompt": "x", "logit_bias": [["w", 1]] * (MAX_BIASES + 1)}, "logit_bias"),
-    "many biased tokens": (
-        COMPLETIONS,
-        {"prompt": "x", "logit_bias": {str(token): 1 for token in range(MAX_BIASES + 1)}},
-        "logit_bias",
-    ),
+    "many biased tokens": (COMPLETIONS, {"prompt": "x", "logit_bias": dict.fromkeys(MANY_TOKENS, 1)}, "logit_bias"),
     "100,000 prompts": (COMPLETIONS, {"prompt": ["x"] * 99_000}, "prompt"),
     "100,000 prompts of tokens": (COMPLETIONS, {"prompt": [[1]] * 40_000}, "prompt"),
     "400 prompts of 19 kB": (COMPLETIONS, {"prompt": ["x" * 19_000] * 400}, "prompt"),
@@ -80,32 +78,14 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "many unknown fields": (COMPLETIONS, {"prompt": "x"} | {f"x{n}": n for n in range(300)}, "x199"),
     "a large unknown field": (COMPLETIONS, {"prompt": "x", "extra": [{}] * 200_000}, "extra"),
     "many messages": ("/apply-template", {"messages": [USER] * (MAX_MESSAGES + 1)}, "messages"),
-    "many messages of the other": (
-        "/v1/messages",
-        {"messages": [USER] * (MAX_MESSAGES + 1), "max_tokens": 1},
-        "messages",
-    ),
+    "to the other": ("/v1/messages", {"messages": [USER] * (MAX_MESSAGES + 1), "max_tokens": 1}, "messages"),
     "200,000 messages": ("/apply-template", {"messages": [USER] * 200_000}, "messages"),
-    "long response_fields": (
-        "/completion",
-        {"prompt": "x", "response_fields": ["a/" * 20_000] * 128},
-        "response_fields",
-    ),
+    "long fields": ("/completion", {"prompt": "x", "response_fields": ["a/" * 20_000] * 128}, "response_fields"),
     "many extras": ("/infill", INFILL | {"input_extra": [{"text": "x"}] * (MAX_EXTRAS + 1)}, "input_extra"),
     "200,000 extras": ("/infill", INFILL | {"input_extra": [{"text": "x"}] * 200_000}, "input_extra"),
     "a long stop": (COMPLETIONS, {"prompt": "x", "stop": "x" * 1_000_000}, "stop"),
     "unknown samplers": ("/completion", {"prompt": "x", "samplers": ["x" * 1_000_000]}, "samplers"),
 }
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-async def test_what_no_request_needs_is_refused_by_name_before_anything_is_tokenized(kind: str) -> None:
-    path, body, param = REFUSED[kind]
-    model = CountingModel()
-    async with open_world(model=model) as world:
-        found, _ = error_of(await world.post(path, body))
-        assert found == param
-        assert model.threads == []
 
 
 TOO_LONG = "x" * (5 * 1024 + 1)  # no five bytes of the fake model are less than a token
@@ -119,15 +99,18 @@ NEVER_FITS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", NEVER_FITS)
-async def test_what_can_never_fit_is_refused_by_its_length(kind: str) -> None:
-    path, body, param = NEVER_FITS[kind]
+@pytest.mark.parametrize("kind", REFUSED | NEVER_FITS)
+async def test_what_no_request_needs_or_can_never_fit_is_refused_before_anything_is_tokenized(kind: str) -> None:
+    path, body, param = (REFUSED | NEVER_FITS)[kind]
     model = CountingModel()
     async with open_world(model=model, n_ctx=1024) as world:
         exchange = await world.post(path, body)
-        assert error_of(exchange) == (param, "context_length_exceeded")
-        assert "at least" in exchange.json()["error"]["message"]
+        found, code = error_of(exchange)
+        assert found == param
         assert model.threads == []
+        if kind in NEVER_FITS:
+            assert code == "context_length_exceeded"
+            assert "at least" in exchange.json()["error"]["message"]
 
 
 async def test_an_error_that_repeats_a_name_repeats_its_beginning_only() -> None:
@@ -175,25 +158,17 @@ async def test_while_a_body_is_parsed_others_are_served(world: World, monkeypatc
 async def test_texts_are_tokenized_by_workers(path: str) -> None:
     model = CountingModel()
     async with open_world(model=model, n_ctx=8192) as world:
+        assert (await world.complete("x", max_tokens=1).end()).status == 200
+        assert model.threads == [threading.get_ident()], "a short body is worked on at once"
+        model.threads.clear()
+        model.entered.clear()
         model.hold()
-        body = {"content": LONG} if path == "/tokenize" else {"prompt": LONG, "max_tokens": 1, "n_predict": 1}
-        if path == COMPLETIONS:
-            del body["n_predict"]
-        else:
-            body.pop("max_tokens", None)
-        exchange = world.begin("POST", path, body)
+        exchange = world.begin("POST", path, {"content": LONG} if path == "/tokenize" else {"prompt": LONG} | ONE)
         assert await asyncio.to_thread(model.entered.wait, LIMIT)
         assert (await world.get("/health")).status == 200
         model.go_on.set()
         assert (await exchange.end()).status == 200
         assert threading.get_ident() not in model.threads
-
-
-async def test_a_short_body_is_worked_on_at_once() -> None:
-    model = CountingModel()
-    async with open_world(model=model) as world:
-        assert (await world.complete("x", max_tokens=1).end()).status == 200
-        assert model.threads == [threading.get_ident()]
 
 
 @pytest.mark.parametrize("path", [CHAT, "/apply-template", "/v1/chat/completions/input_tokens"])
@@ -311,21 +286,11 @@ async def test_long_bodies_that_come_beside_too_many_others_are_refused_and_shor
         assert (await world.complete("x", user="y" * 8_000, max_tokens=1).end()).status == 200
 
 
-async def test_a_body_makes_room_for_others_when_its_answer_is_begun() -> None:
-    async with open_world(max_bodies=100_000, n_ctx=1024) as world:
-        stream = await world.running_stream("first", metadata={"x": "y" * 80_000})
-        second = world.complete("x", metadata={"x": "y" * 80_000}, max_tokens=1)
-        world.gate.open()
-        assert (await second.end()).status == 200
-        await stream.end()
-
-
-async def test_a_body_makes_room_for_others_while_its_answer_in_one_piece_is_computed() -> None:
-    async with open_world(max_bodies=100_000, n_ctx=1024) as world:
-        world.hold()
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_body_makes_room_for_others_while_its_answer_is_computed(stream: bool) -> None:
+    async with open_world(max_bodies=100_000) as world:
         metadata = {"x": "y" * 80_000}
-        first = world.complete("x", metadata=metadata, max_tokens=1)
-        await world.held()
+        first = await world.computing("x", metadata=metadata, max_tokens=1, stream=stream)
         second = await world.submitted("second", "x", metadata=metadata, max_tokens=1)
         world.gate.open()
         assert ((await first.end()).status, (await second.end()).status) == (200, 200)
@@ -344,26 +309,20 @@ def assert_too_large(exchange: Exchange) -> None:
     assert (error["code"], error["request_id"]) == ("body_too_large", exchange.headers["x-request-id"])
 
 
-async def test_a_declared_length_is_refused_before_anything_is_read() -> None:
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_is_refused_before_it_is_read_or_as_soon_as_it_is_too_long(declared: bool) -> None:
     async with open_world(max_body=100) as world:
-        exchange = world.begin("POST", COMPLETIONS, content=None, headers={"content-length": "101"})
+        headers = {"content-length": "101"} if declared else {}
+        exchange = world.begin("POST", COMPLETIONS, content=None, headers=headers)
+        if not declared:
+            exchange.body_arrives(b"x" * 100, more=True)
+            exchange.body_arrives(b"x", more=True)
         await exchange.until_body(b"body_too_large")
         assert_too_large(exchange)
         assert not exchange.complete, "the connection stays until the client has stopped sending"
         exchange.body_arrives(b"x" * 101)
         await exchange.end()
         assert exchange.complete
-
-
-async def test_a_length_that_is_not_declared_is_refused_as_soon_as_it_is_too_long() -> None:
-    async with open_world(max_body=100) as world:
-        exchange = world.begin("POST", COMPLETIONS, content=None)
-        exchange.body_arrives(b"x" * 100, more=True)
-        exchange.body_arrives(b"x", more=True)
-        await exchange.until_body(b"body_too_large")
-        assert_too_large(exchange)
-        exchange.body_arrives(b"x" * 1000, more=True)
-        await exchange.left()
 
 
 async def test_a_body_of_just_that_length_is_served() -> None:
@@ -454,29 +413,16 @@ async def test_every_path_has_the_limit() -> None:
 
 
 async def test_a_client_that_goes_on_sending_is_not_listened_to_for_ever() -> None:
-    sent: list[Message] = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise AssertionError("it must not get there")
 
-    async def receive() -> Message:
-        return await Exchange(nothing, "GET", "/", body=None)._receive()
+    limit = BodyLimit(nothing, Limits(max_body=10), linger=0.001)
 
-    async def send(message: Message) -> None:
-        sent.append(message)
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await limit(scope | {"state": {"exchange": Facts(request_id="mine")}}, receive, send)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/x",
-        "headers": [(b"content-length", b"11")],
-        "state": {"exchange": Facts(request_id="mine")},
-    }
-    await BodyLimit(app, Limits(max_body=10), linger=0.001)(scope, receive, send)
-    assert [message.get("more_body") for message in sent] == [None, True, False]
-
-
-async def nothing(scope: Scope, receive: Receive, send: Send) -> None: ...
+    exchange = await Exchange(app, "POST", "/x", body=None, headers={"content-length": "11"}).end()
+    assert (exchange.status, exchange.complete) == (413, True)
 
 
 @pytest.mark.parametrize("chunked", [False, True])

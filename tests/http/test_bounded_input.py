@@ -41,35 +41,37 @@ async def prepares(world: World, **fields: Any) -> tuple[Exchange, Request]:
     return hostile, request
 
 
+FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": PATTERNS}}
+STRICT_TOOLS = [tool("f", {}), tool("g", {"properties": {"a": DIVIDED}}, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [
+    mostly_long(
+        [
+            ({"json_schema": ENDLESS}, "json_schema"),
+            ({"json_schema": {"$ref": "#"}}, "json_schema"),
+            ({"response_format": FORM}, "response_format"),
+            ({"tools": STRICT_TOOLS}, "tools[1].function.parameters"),
+        ],
         ({"json_schema": ENDLESS}, "json_schema"),
-        pytest.param({"json_schema": {"$ref": "#"}}, "json_schema", marks=pytest.mark.long),
-        pytest.param(
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": PATTERNS}}},
-            "response_format",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            {"tools": [tool("f", {}), tool("g", {"properties": {"a": DIVIDED}}, strict=True)]},
-            "tools[1].function.parameters",
-            marks=pytest.mark.long,
-        ),
-    ],
+    ),
 )
 async def test_a_schema_that_cannot_compile_is_a_named_400(world: World, fields: dict[str, Any], param: str) -> None:
     assert (await world.chat(max_tokens=1, **fields).end()).refusal == (400, param)
 
 
 async def test_a_request_whose_schema_compiles_is_seen_and_no_other_waits_for_it(world: World) -> None:
-    hostile, _ = await prepares(world)
+    hostile, request = await prepares(world)
     seen = await world.request("hostile")
     assert (seen["status"], seen["phase"]) == ("waiting", "preparing")
     assert [entry["id"] for entry in await world.requests("?status=waiting")] == ["hostile"]
     assert (await world.complete(max_tokens=1).end()).status == 200
     assert (await world.get("/health")).status == 200
+    again = await world.complete(max_tokens=1, headers={"x-request-id": "hostile"}).end()
+    assert again.refusal == (400, "id"), "it is in use"
     assert not hostile.task.done()
+    assert world.engine.registry.requests() == [request]
 
 
 @pytest.mark.parametrize(
@@ -108,19 +110,12 @@ async def test_a_request_whose_schema_compiles_ends_at_once(world: World, how: s
     assert counted in (await world.get("/metrics")).body.decode()
 
 
-async def test_an_id_is_in_use_while_its_request_is_prepared(world: World) -> None:
-    hostile, request = await prepares(world)
-    assert (await world.complete(max_tokens=1, headers={"x-request-id": "hostile"}).end()).refusal == (400, "id")
-    assert not hostile.task.done()
-    assert world.engine.registry.requests() == [request]
+PARENTHESES = "{{ " + "(" * 300_000 + "1" + ")" * 300_000 + " }}"
 
 
 @pytest.mark.parametrize(
     "template",
-    mostly_long(
-        ["{{ 10**(10**8) }}", LOOPS, "{{ 'a' * 10**9 }}", "{{ " + "(" * 300_000 + "1" + ")" * 300_000 + " }}"],
-        "{{ 'a' * 10**9 }}",
-    ),
+    mostly_long(["{{ 10**(10**8) }}", LOOPS, "{{ 'a' * 10**9 }}", PARENTHESES], "{{ 'a' * 10**9 }}"),
     ids=["a power", "loops", "a long text", "parentheses"],
 )
 async def test_a_template_beyond_all_bounds_refuses_chats_only(template: str) -> None:
@@ -156,12 +151,6 @@ async def test_a_cancel_ends_a_template_that_would_go_on() -> None:
         assert endless.failure == (499, "explicit")
         # Ended by the cancel, and not by its limit of time, which is another signal.
         assert process.returncode == -signal.SIGKILL
-
-
-async def test_messages_over_which_a_template_goes_on_for_ever_are_refused_and_others_are_not() -> None:
-    template = "{% if messages[0].content == 'loop' %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
-    message = {"role": "user", "content": "hello"}
-    async with open_world(model=Templated(template)) as world:
         refused = await world.chat(messages=[LOOP]).end()
         assert refused.refusal == (400, "messages")
         assert "longer than" in refused.json()["error"]["message"]

@@ -43,11 +43,15 @@ def test_their_names_are_those_of_llama_cpp() -> None:
     assert listed - {"chatml"} == BUILT_IN
 
 
+def rendered(source: str) -> str:
+    functions = Functions()
+    functions.open_template(source, "", "", "", jinja=False)
+    return str(json.loads(functions.apply_template({"messages": MESSAGES}))["prompt"])
+
+
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_each_renders_a_conversation(name: str) -> None:
-    functions = Functions()
-    functions.open_template(name, "", "", "", jinja=False)
-    assert "hi" in json.loads(functions.apply_template({"messages": MESSAGES}))["prompt"]
+    assert "hi" in rendered(name)
 
 
 def test_a_name_stands_for_its_template(llama3: ChatTemplate) -> None:
@@ -60,15 +64,8 @@ def test_a_name_stands_for_its_template(llama3: ChatTemplate) -> None:
     assert [name for name, can in llama3.caps.items() if can] == ["supports_system_role"]
 
 
-def test_a_template_is_recognised_by_its_text() -> None:
-    functions = Functions()
-    functions.open_template("{# <|im_start|> #}", "", "", "", jinja=False)
-    assert json.loads(functions.apply_template({"messages": MESSAGES}))["prompt"].startswith(
-        "<|im_start|>system\nBe brief."
-    )
-
-
-def test_one_that_is_not_recognised_is_refused() -> None:
+def test_a_template_is_recognised_by_its_text_or_refused() -> None:
+    assert rendered("{# <|im_start|> #}").startswith("<|im_start|>system\nBe brief.")
     with (
         closing(ChatTemplate("{{ messages }}", jinja=False)) as template,
         pytest.raises(InvalidRequestError, match="not supported"),
@@ -76,19 +73,15 @@ def test_one_that_is_not_recognised_is_refused() -> None:
         template.prepare()
 
 
-def test_tools_are_refused_unless_none_may_be_called(llama3: ChatTemplate) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        inputs(llama3, tools=[TOOL])
-    assert caught.value.param == "tools"
-    assert "now" not in llama3.apply(inputs(llama3, tools=[TOOL], tool_choice="none")).prompt
-
-
-def test_an_answer_does_not_go_on(llama3: ChatTemplate) -> None:
+@pytest.mark.parametrize("fields", [{"tools": [TOOL]}, {"continue_final_message": True}])
+def test_tools_and_answers_that_go_on_are_refused(llama3: ChatTemplate, fields: dict[str, Any]) -> None:
     messages = [*MESSAGES, {"role": "assistant", "content": "hello"}]
-    assert llama3.apply(inputs(llama3, *messages)).prompt.endswith("hello<|eot_id|>" + OPENING)
     with pytest.raises(InvalidRequestError) as caught:
-        inputs(llama3, *messages, continue_final_message=True)
-    assert caught.value.param == "continue_final_message"
+        inputs(llama3, *messages, **fields)
+    assert [caught.value.param] == list(fields)
+    prompt = llama3.apply(inputs(llama3, *messages, tools=[TOOL], tool_choice="none")).prompt
+    assert prompt.endswith("hello<|eot_id|>" + OPENING)
+    assert "now" not in prompt
 
 
 @pytest.mark.parametrize(

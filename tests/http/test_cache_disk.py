@@ -70,14 +70,6 @@ def test_a_prompt_goes_on_where_it_was_after_a_kill(serve: Serve, folder: Path) 
     assert value_of(server, "disk_bytes") > 0
 
 
-@pytest.mark.long
-def test_what_is_at_rest_is_written_at_the_end(serve: Serve) -> None:
-    server = serve()
-    ask(server, PROMPT)
-    stop(server)
-    assert ask(serve(), PROMPT)["timings"]["cache_n"] == len(PROMPT) - 1
-
-
 def test_a_second_server_runs_without_the_folder(serve: Serve, folder: Path) -> None:
     server, second = serve(), serve()
     assert f"no prefixes are kept on disk: another server uses {folder}" in second.log
@@ -89,14 +81,17 @@ def test_a_second_server_runs_without_the_folder(serve: Serve, folder: Path) -> 
 
 
 @pytest.mark.long
-def test_a_folder_that_cannot_be_used_is_a_warning(serve: Serve) -> None:
+def test_a_folder_that_cannot_be_used_is_a_warning_and_of_slots_an_error(serve: Serve, tmp_path: Path) -> None:
     server = serve("--cache-disk", "/proc/self/prefixes")  # not even root can make a folder there
     assert "/proc/self/prefixes cannot be used" in server.log
     assert len(ask(server, PROMPT)["tokens"]) == 4
+    with ServerProcess("--slot-save-path", str(tmp_path / "missing")) as other:
+        assert other.wait() == 2
+        assert "is not a folder" in other.log
 
 
 @pytest.mark.long
-def test_other_cells_find_nothing_and_leave_the_files(serve: Serve) -> None:
+def test_what_is_at_rest_is_written_at_the_end_and_other_cells_leave_it(serve: Serve) -> None:
     server = serve()
     ask(server, PROMPT)
     stop(server)
@@ -106,10 +101,3 @@ def test_other_cells_find_nothing_and_leave_the_files(serve: Serve) -> None:
     assert ask(server, PROMPT)["timings"]["cache_n"] == 0
     kill(server)
     assert ask(serve(), PROMPT)["timings"]["cache_n"] == len(PROMPT) - 1
-
-
-@pytest.mark.long
-def test_a_folder_for_slots_that_is_none_is_an_error(tmp_path: Path) -> None:
-    with ServerProcess("--slot-save-path", str(tmp_path / "missing")) as server:
-        assert server.wait() == 2
-        assert "is not a folder" in server.log

@@ -7,7 +7,7 @@ import pytest
 
 from pyllmcancel.requests.observer import StepRecord
 from pyllmcancel.requests.request import Request
-from pyllmcancel.step import StepStatus
+from pyllmcancel.step import LogitFault, StepStatus
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
@@ -124,21 +124,12 @@ async def test_choices_of_one_request_end_together(stream: bool) -> None:
 
 
 @streaming
-async def test_a_time_out_in_the_body_is_a_deadline(world: World, stream: bool) -> None:
-    world.hold()
-    exchange = world.complete(timeout=0.001, stream=stream, headers=MINE)
-    await exchange.end()
-    seen = await world.ended("mine")
-    assert seen["cancel_reason"] == "deadline"
-    assert_answer(exchange, "deadline", (seen["prompt_tokens_done"], 0), stream=stream)
-
-
-@streaming
-async def test_time_in_the_queue_counts_for_the_deadline_of_the_server(stream: bool) -> None:
-    async with open_world(parallel=1, request_timeout=0.05) as world:
+@pytest.mark.parametrize("of", ["request", "server"])
+async def test_time_in_the_queue_counts_for_the_deadline(stream: bool, of: str) -> None:
+    async with open_world(parallel=1, request_timeout=0.05 if of == "server" else 1e9) as world:
         await world.running_stream("neighbour", timeout=1000)
-        exchange = world.complete(stream=stream, headers=MINE)
-        await exchange.end()
+        own = {} if of == "server" else {"timeout": 0.001}
+        exchange = await world.complete(stream=stream, headers=MINE, **own).end()
         assert_answer(exchange, "deadline", (0, 0), stream=stream)
 
 
@@ -167,10 +158,9 @@ async def test_a_deadline_of_a_part_is_named(deadline: str, status: int, of: str
 async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await world.running_stream("neighbour")
-        await world.submitted("waits")
+        waits = await world.submitted("waits", headers={"x-supersede": "waits"})
         prompt = {"prompt": "x"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "x"}]}
-        names = {"x-request-id": "mine", "x-session-id": "s", "x-supersede": "k"}
-        exchange = await world.post(path, prompt | {"stream": stream}, headers=names)
+        exchange = await world.post(path, prompt | {"stream": stream}, headers=MINE | {"x-session-id": "s"})
         assert exchange.status == 429
         assert int(exchange.headers["retry-after"]) >= 1
         assert "x-should-retry" not in exchange.headers
@@ -180,6 +170,9 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
         assert (await world.get("/v1/requests/mine")).status == 404
         assert [entry["id"] for entry in await world.requests()] == ["neighbour", "waits"]
         assert (await world.get("/v1/sessions")).json()["data"] == []
+        # A newer request of its key takes the place of the one that waits.
+        await world.submitted("newer", headers={"x-supersede": "waits"})
+        assert (await waits.end()).failure == (499, "superseded")
 
 
 @streaming
@@ -194,45 +187,36 @@ async def test_a_request_that_would_miss_its_deadline_is_refused_at_once(stream:
         await world.submitted("mine", timeout=1000)
 
 
-async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:
-    async with open_world(parallel=1, max_queue=1) as world:
-        await world.running_stream("neighbour")
-        mine = await world.submitted("mine", headers=MINE)
-        await world.submitted("newer", headers={"x-supersede": "key"})
-        assert_answer(await mine.end(), "superseded", (0, 0), stream=False)
-
-
 @streaming
-async def test_after_shutdown_began_a_request_is_503(world: World, stream: bool) -> None:
-    await world.shut_down()
-    exchange = await world.complete(stream=stream, headers=MINE).end()
-    assert exchange.status == 503
-    assert "retry-after" in exchange.headers
-    assert "x-should-retry" not in exchange.headers
-    assert exchange.json()["error"]["code"] == "shutdown"
-
-
-async def test_a_drain_lets_a_request_finish(world: World) -> None:
-    exchange = await world.computing(max_tokens=2, ignore_eos=True, headers=MINE)
+async def test_a_drain_lets_a_request_finish_and_a_later_one_is_503(world: World, stream: bool) -> None:
+    exchange = await world.computing(max_tokens=2, ignore_eos=True)
     world.gate.open()
     await world.shut_down(drain=10.0)
-    await exchange.end()
-    assert exchange.status == 200
+    assert (await exchange.end()).status == 200
+    late = await world.complete(stream=stream).end()
+    assert late.failure == (503, "shutdown")
+    assert "retry-after" in late.headers
+    assert "x-should-retry" not in late.headers
 
 
 @streaming
-async def test_a_failed_computation_is_an_error_with_usage_and_neighbours_go_on(world: World, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("fault", "words"), [(StepStatus.FAILED_COMPUTE, "failed"), (LogitFault.NOT_FINITE, "not finite")]
+)
+async def test_a_failed_computation_is_an_error_with_usage_and_neighbours_go_on(
+    world: World, fault: StepStatus | LogitFault, words: str, stream: bool
+) -> None:
     neighbour = await world.running_stream("neighbour", max_tokens=3)
-    world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
+    world.context.faults[tuple(b"hello")] = fault
     exchange = await world.submitted("mine", stream=stream, headers=MINE)
     world.gate.open()
     await exchange.end()
-    answer = json.loads(exchange.events[-1]) if stream else exchange.json()
+    answer = exchange.json_events()[-1] if stream else exchange.json()
     assert exchange.status == (200 if stream else 500)
-    assert answer["error"]["code"] == "request_failed"
-    assert answer["error"]["request_id"] == "mine"
+    error = answer["error"]
+    assert (error["code"], error["request_id"], words in error["message"]) == ("request_failed", "mine", True), error
     assert answer["usage"]["completion_tokens"] == 0
-    if not stream:
-        assert exchange.headers["x-should-retry"] == "false"
+    assert stream or exchange.headers["x-should-retry"] == "false"
     await neighbour.end()
     assert neighbour.events[-1] == "[DONE]"
+    assert not any("error" in event for event in neighbour.json_events())

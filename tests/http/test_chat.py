@@ -15,31 +15,21 @@ streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 HELLO = b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
 
+FACTS = {"id": "chatcmpl-mine", "model": "fake-model", "system_fingerprint": FINGERPRINT}
+
+
 async def test_a_whole_answer(world: World) -> None:
     world.model.answers[HELLO] = b"Hi!"
     whole = (await world.chat(model="x", headers={"x-request-id": "mine"}).end()).json()
     assert whole.pop("created") <= time.time()
-    assert whole.pop("timings")["predicted_n"] == 4
-    assert whole == {
-        "id": "chatcmpl-mine",
-        "object": "chat.completion",
-        "model": "fake-model",
-        "system_fingerprint": FINGERPRINT,
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "Hi!", "refusal": None},
-                "logprobs": None,
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {
-            "prompt_tokens": len(HELLO),
-            "completion_tokens": 4,
-            "total_tokens": len(HELLO) + 4,
-            "prompt_tokens_details": {"cached_tokens": 0},
-        },
-    }
+    timings = whole.pop("timings")
+    assert timings["predicted_n"] == 4
+    assert min(timings["prompt_ms"], timings["predicted_ms"]) > 0
+    message = {"role": "assistant", "content": "Hi!", "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    usage = {"prompt_tokens": len(HELLO), "completion_tokens": 4, "total_tokens": len(HELLO) + 4}
+    usage |= {"prompt_tokens_details": {"cached_tokens": 0}}
+    assert whole == FACTS | {"object": "chat.completion", "choices": [choice], "usage": usage}
 
 
 async def test_a_stream_opens_with_the_role_before_anything_is_computed(world: World) -> None:
@@ -49,15 +39,9 @@ async def test_a_stream_opens_with_the_role_before_anything_is_computed(world: W
     for index in range(2):
         chunk = await exchange.next_json()
         assert chunk.pop("created") <= time.time()
-        assert chunk == {
-            "id": "chatcmpl-mine",
-            "object": "chat.completion.chunk",
-            "model": "fake-model",
-            "system_fingerprint": FINGERPRINT,
-            "choices": [
-                {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-            ],
-        }
+        delta = {"role": "assistant", "content": ""}
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        assert chunk == FACTS | {"object": "chat.completion.chunk", "choices": [choice]}
     world.gate.open()
     await exchange.end()
     chunks = [json.loads(event) for event in exchange.events[2:-1]]
@@ -95,12 +79,6 @@ async def test_logprobs_of_an_answer_without_tokens_are_empty_if_they_were_asked
         assert set(map(str, found[1:])) <= {"None"}
 
 
-async def test_logprobs_without_alternatives(world: World) -> None:
-    world.model.answers[HELLO] = b"a"
-    (choice,) = (await world.chat(logprobs=True).end()).json()["choices"]
-    assert choice["logprobs"]["content"][0]["top_logprobs"] == []
-
-
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
@@ -121,18 +99,11 @@ async def test_all_names_of_the_limit(world: World, limits: dict[str, int], expe
     assert choice["finish_reason"] == ("stop" if expected == "Hi there" else "length")
 
 
-async def prompt_of(world: World, messages: list[dict[str, Any]]) -> tuple[int, Any]:
+async def prompt_of(world: World, *messages: dict[str, Any]) -> tuple[int, Any]:
     """Status, and the number of the prompt's tokens or the error."""
-    exchange = await world.chat(messages=messages, max_tokens=1).end()
+    exchange = await world.chat(messages=list(messages), max_tokens=1).end()
     answer = exchange.json()
     return exchange.status, answer["usage"]["prompt_tokens"] if exchange.status == 200 else answer["error"]
-
-
-async def test_the_models_own_template_is_used() -> None:
-    template = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}{{ eos_token }}"
-    async with open_world(model=Templated(template)) as world:
-        world.model.answers[b"[user:hello]<eos>"] = b"yes"
-        assert (await world.chat().end()).json()["choices"][0]["message"]["content"] == "yes"
 
 
 async def test_a_template_that_refuses_a_role_is_a_400_with_its_own_words() -> None:
@@ -141,24 +112,20 @@ async def test_a_template_that_refuses_a_role_is_a_400_with_its_own_words() -> N
         "{{ raise_exception('Unknown role: ' + m.role) }}{% endif %}{{ m.content }}{% endfor %}"
     )
     async with open_world(model=Templated(template)) as world:
-        status, error = await prompt_of(world, [{"role": "wizard", "content": "x"}])
+        status, error = await prompt_of(world, {"role": "wizard", "content": "x"})
         assert (status, error["param"]) == (400, "messages")
         assert "Unknown role: wizard" in error["message"]
-        assert await prompt_of(world, [{"role": "user", "content": "four"}]) == (200, 4)
+        empty = {"role": "assistant"}
+        assert await prompt_of(world, {"role": "user", "content": "four"}, empty, empty | {"content": None}) == (200, 4)
 
 
 async def test_a_template_that_cannot_be_compiled_refuses_chats_only(caplog: pytest.LogCaptureFixture) -> None:
     async with open_world(model=Templated("{% for %}")) as world:
         assert (await world.get("/health")).status == 200
         assert (await world.complete(max_tokens=1).end()).status == 200
-        status, error = await prompt_of(world, [{"role": "user", "content": "x"}])
+        status, error = await prompt_of(world, {"role": "user", "content": "x"})
         assert (status, error["param"]) == (400, "chat_template")
         assert "the chat template cannot be compiled" in caplog.text
-
-
-async def test_a_message_without_content(world: World) -> None:
-    messages = [{"role": "assistant", "content": None}, {"role": "assistant"}]
-    assert (await prompt_of(world, messages))[0] == 200
 
 
 async def test_bos_in_template_and_tokenizer_stands_once() -> None:
@@ -169,8 +136,8 @@ async def test_bos_in_template_and_tokenizer_stands_once() -> None:
             found = super().tokenize(text)
             return [1, *found] if add_special else found
 
-    async with open_world(model=AddsBos("\x01{{ messages[0].content }}")) as world:
-        assert await prompt_of(world, [{"role": "user", "content": "abc"}]) == (200, 4)
+    async with open_world(model=AddsBos("\x01{{ messages[0].content }}{{ eos_token }}")) as world:
+        assert await prompt_of(world, {"role": "user", "content": "abc"}) == (200, 4 + len("<eos>"))
 
 
 @streaming

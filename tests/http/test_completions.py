@@ -22,41 +22,50 @@ def chunks(exchange: Exchange) -> list[dict[str, Any]]:
     return [json.loads(event) for event in exchange.events[:-1]]
 
 
-async def answer(world: World, *, stream: bool, **fields: Any) -> dict[int, tuple[str, str]]:
+COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+
+
+async def choices_of(world: World, *, stream: bool = False, **fields: Any) -> dict[int, dict[str, Any]]:
+    """Each choice's text, finish reason, and columns of logprobs, put together from all chunks."""
     exchange = await world.complete(stream=stream, **fields).end()
     assert exchange.status == 200, exchange.body
-    found: dict[int, tuple[str, str]] = {}
+    found: dict[int, dict[str, Any]] = {}
     for part in chunks(exchange) if stream else [exchange.json()]:
         for choice in part["choices"]:
-            text, reason = found.get(choice["index"], ("", None))
-            assert reason is None, "nothing follows a choice's finish reason"
-            found[choice["index"]] = (text + choice["text"], choice["finish_reason"])
+            own = found.setdefault(choice["index"], {"text": "", **{column: [] for column in COLUMNS}})
+            assert own.get("finish_reason") is None, "nothing follows a choice's finish reason"
+            own["text"] += choice["text"]
+            own["finish_reason"] = choice["finish_reason"]
+            for column in COLUMNS if choice["logprobs"] is not None else ():
+                own[column] += choice["logprobs"][column]
     return found
+
+
+async def answer(world: World, **fields: Any) -> dict[int, tuple[str, str]]:
+    return {index: (own["text"], own["finish_reason"]) for index, own in (await choices_of(world, **fields)).items()}
+
+
+FACTS = {"object": "text_completion", "model": "fake-model", "system_fingerprint": FINGERPRINT}
+
+
+def choice_of(text: str, reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
 
 
 async def test_a_whole_answer(world: World) -> None:
     world.model.answers[b"hello"] = b" world"
     before = int(time.time())
-    exchange = await world.complete(model="any name", headers={"x-request-id": "mine"}).end()
+    exchange = await world.complete(return_progress=True, model="any name", headers={"x-request-id": "mine"}).end()
     assert exchange.headers["content-type"] == "application/json"
     assert "x-should-retry" not in exchange.headers
     whole = exchange.json()
     assert before <= whole.pop("created") <= time.time()
     timings = whole.pop("timings")
     assert (timings["prompt_n"], timings["predicted_n"]) == (5, 7)
-    assert whole == {
-        "id": "cmpl-mine",
-        "object": "text_completion",
-        "model": "fake-model",
-        "system_fingerprint": FINGERPRINT,
-        "choices": [{"index": 0, "text": " world", "logprobs": None, "finish_reason": "stop"}],
-        "usage": {
-            "prompt_tokens": 5,
-            "completion_tokens": 7,
-            "total_tokens": 12,
-            "prompt_tokens_details": {"cached_tokens": 0},
-        },
-    }
+    assert min(timings["prompt_ms"], timings["predicted_ms"]) > 0
+    usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+    usage |= {"prompt_tokens_details": {"cached_tokens": 0}}
+    assert whole == FACTS | {"id": "cmpl-mine", "choices": [choice_of(" world", "stop")], "usage": usage}
 
 
 async def test_a_stream(world: World) -> None:
@@ -64,28 +73,15 @@ async def test_a_stream(world: World) -> None:
     exchange = await world.running_stream("mine", prompt="hello", ignore_eos=False)
     await exchange.until_headers()
     assert exchange.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert exchange.headers["cache-control"] == "no-cache"
-    assert exchange.headers["x-accel-buffering"] == "no"
+    assert (exchange.headers["cache-control"], exchange.headers["x-accel-buffering"]) == ("no-cache", "no")
     for expected in "abc":
         await world.step()
         chunk = await exchange.next_json()
         assert chunk.pop("created") <= time.time()
-        assert chunk == {
-            "id": "cmpl-mine",
-            "object": "text_completion",
-            "model": "fake-model",
-            "system_fingerprint": FINGERPRINT,
-            "choices": [{"index": 0, "text": expected, "logprobs": None, "finish_reason": None}],
-        }
+        assert chunk == FACTS | {"id": "cmpl-mine", "choices": [choice_of(expected, None)]}
     await world.step()
-    assert (await exchange.next_json())["choices"][0] == {
-        "index": 0,
-        "text": "",
-        "logprobs": None,
-        "finish_reason": "stop",
-    }
-    assert await exchange.next_event() == "[DONE]"
-    assert await exchange.next_event() is None
+    assert (await exchange.next_json())["choices"] == [choice_of("", "stop")]
+    assert [await exchange.next_event() for _ in range(2)] == ["[DONE]", None]
 
 
 @streaming
@@ -116,19 +112,19 @@ async def test_stop_strings_never_leak(world: World, stream: bool, stop: Any, ex
 
 
 @streaming
-async def test_n_choices_of_one_prompt(stream: bool) -> None:
-    async with open_world(parallel=2) as world:
-        world.model.answers[b"say"] = b"abc"
-        found = await answer(world, stream=stream, prompt="say", n=3, max_tokens=2)
-        assert found == dict.fromkeys(range(3), ("ab", "length"))
-
-
-@streaming
-async def test_several_prompts(stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({"prompt": "one", "n": 3}, ["1", "1", "1"]),
+        ({"prompt": ["one", "two"], "n": 2}, ["1", "1", "2", "2"]),
+        ({"prompt": "one", "n": 2, "best_of": 2}, ["1", "1"]),
+    ],
+)
+async def test_each_prompt_has_its_choices(stream: bool, fields: dict[str, Any], texts: list[str]) -> None:
     async with open_world(parallel=2) as world:
         world.model.answers |= {b"one": b"1", b"two": b"2"}
-        found = await answer(world, stream=stream, prompt=["one", "two"], n=2)
-        assert found == {0: ("1", "stop"), 1: ("1", "stop"), 2: ("2", "stop"), 3: ("2", "stop")}
+        found = await answer(world, stream=stream, **fields)
+        assert found == {index: (text, "stop") for index, text in enumerate(texts)}
 
 
 @streaming
@@ -138,56 +134,33 @@ async def test_a_prompt_may_be_text_or_tokens_or_a_list_of_either(world: World, 
     assert await answer(world, stream=stream, prompt=prompt) == {0: ("yes", "stop")}
 
 
-async def test_choices_of_one_prompt_count_it_once_in_usage(world: World) -> None:
-    exchange = await world.complete("12345", n=3, max_tokens=2, ignore_eos=True).end()
-    assert exchange.json()["usage"]["prompt_tokens"] == 5
-    assert exchange.json()["usage"]["completion_tokens"] == 6
-
-
 async def test_include_usage_comes_last_and_every_chunk_has_the_field(world: World) -> None:
-    exchange = world.complete(max_tokens=3, ignore_eos=True, stream=True, stream_options={"include_usage": True})
+    fields = {"n": 3, "max_tokens": 2, "ignore_eos": True, "stream": True}
+    exchange = world.complete("12345", stream_options={"include_usage": True}, **fields)
     *earlier, last = chunks(await exchange.end())
     assert all(chunk["usage"] is None and chunk["choices"] for chunk in earlier)
     assert last["choices"] == []
-    assert last["usage"] == {
-        "prompt_tokens": 5,
-        "completion_tokens": 3,
-        "total_tokens": 8,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
-
-
-async def test_without_include_usage_no_chunk_has_the_field(world: World) -> None:
-    exchange = world.complete(max_tokens=3, stream=True)
-    assert not any("usage" in chunk for chunk in chunks(await exchange.end()))
+    counts = [last["usage"][f"{kind}_tokens"] for kind in ("prompt", "completion", "total")]
+    assert counts == [5, 6, 11], "the choices share the prompt"
+    assert not any("usage" in chunk for chunk in chunks(await world.complete(**fields).end()))
 
 
 @streaming
-async def test_logprobs_of_an_answer_without_a_token_are_empty_columns(world: World, stream: bool) -> None:
-    world.model.answers[b"say"] = b""
-    exchange = await world.complete("say", logprobs=2, stream=stream).end()
-    parts = [json.loads(event) for event in exchange.events[:-1]] if stream else [exchange.json()]
-    empty: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    assert [part["choices"][0]["logprobs"] for part in parts] == [empty]
-
-
-@streaming
-async def test_logprobs(world: World, stream: bool) -> None:
-    world.model.answers[b"say"] = b"ab"
+@pytest.mark.parametrize("said", ["ab", ""])
+async def test_logprobs(world: World, stream: bool, said: str) -> None:
+    world.model.answers[b"say"] = said.encode()
     exchange = await world.complete("say", logprobs=2, max_tokens=5, stream=stream).end()
     parts = chunks(exchange) if stream else [exchange.json()]
     found = [part["choices"][0]["logprobs"] for part in parts]
+    assert found[0] is not None, "an answer without a token has empty columns"
     found = [logprobs for logprobs in found if logprobs is not None]
-    tokens = [token for logprobs in found for token in logprobs["tokens"]]
-    assert tokens == ["a", "b"], "the token that ends the answer has no text, and no logprobs"
-    assert [offset for logprobs in found for offset in logprobs["text_offset"]] == [0, 1]
-    for logprobs in found:
-        for token, logprob, top in zip(
-            logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
-        ):
-            assert -0.1 < logprob <= 0
-            assert top[token] == logprob
-            assert len(top) == 2
+    # The token that ends the answer has no text, and no logprobs.
+    assert [token for logprobs in found for token in logprobs["tokens"]] == list(said)
+    assert [offset for logprobs in found for offset in logprobs["text_offset"]] == list(range(len(said)))
+    for token, logprob, top in (one for own in found for one in zip(*(own[name] for name in COLUMNS[:3]), strict=True)):
+        assert -0.1 < logprob <= 0
+        assert top[token] == logprob
+        assert len(top) == 2
 
 
 TEXTS: dict[str, Callable[[Any], Any]] = {
@@ -227,36 +200,19 @@ async def test_a_bias_bans_a_token_and_another_forces_one(world: World) -> None:
     assert forced == {0: ("bb", "length")}
 
 
-# -- fields that the chat has not, and how logprobs go with the text ---------------------------------------------------
-
-
-COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-
-
-async def choices_of(world: World, *, stream: bool = False, **fields: Any) -> dict[int, dict[str, Any]]:
-    """Each choice's text, finish reason, and columns of logprobs, put together from all chunks."""
-    exchange = await world.complete(stream=stream, **fields).end()
-    assert exchange.status == 200, exchange.body
-    parts = [json.loads(event) for event in exchange.events[:-1]] if stream else [exchange.json()]
-    found: dict[int, dict[str, Any]] = {}
-    for choice in (choice for part in parts for choice in part["choices"]):
-        own = found.setdefault(choice["index"], {"text": "", **{column: [] for column in COLUMNS}})
-        own["text"] += choice["text"]
-        own["finish_reason"] = choice["finish_reason"]
-        for column in COLUMNS if choice["logprobs"] is not None else ():
-            own[column] += choice["logprobs"][column]
-    return found
-
-
 # -- echo -------------------------------------------------------------------------------------------------------------
 
 
 @streaming
-@pytest.mark.parametrize(("prompt", "expected"), [("say", "say yes"), (list(b"say"), "say yes"), (["say"], "say yes")])
-async def test_an_echo_begins_with_the_prompt(world: World, prompt: Any, expected: str, stream: bool) -> None:
+@pytest.mark.parametrize("prompt", ["say", list(b"say"), ["say"]])
+async def test_an_echo_begins_with_the_prompt(world: World, prompt: Any, stream: bool) -> None:
     world.model.answers[b"say"] = b" yes"
     found = await choices_of(world, prompt=prompt, echo=True, stream=stream)
-    assert (found[0]["text"], found[0]["tokens"]) == (expected, [])
+    assert (found[0]["text"], found[0]["tokens"]) == ("say yes", [])
+    (found,) = (await choices_of(world, prompt=prompt, echo=True, logprobs=0, max_tokens=0, stream=stream)).values()
+    assert (found["text"], found["finish_reason"]) == ("say", "length")
+    assert (found["tokens"], found["text_offset"]) == (list("say"), [0, 1, 2])
+    assert [list(top or {}) for top in found["top_logprobs"]] == [[], ["a"], ["y"]]
 
 
 @streaming
@@ -272,14 +228,6 @@ async def test_an_echo_has_the_logprobs_of_the_prompt(world: World, stream: bool
     for token, logprob, top in zip(*(found[name][1:] for name in COLUMNS[:3]), strict=True):
         assert top[token] == logprob
         assert 2 <= len(top) <= 3
-
-
-@streaming
-async def test_only_the_prompt_and_its_logprobs(world: World, stream: bool) -> None:
-    (found,) = (await choices_of(world, prompt="say", echo=True, logprobs=0, max_tokens=0, stream=stream)).values()
-    assert (found["text"], found["finish_reason"]) == ("say", "length")
-    assert (found["tokens"], found["text_offset"]) == (list("say"), [0, 1, 2])
-    assert [list(top or {}) for top in found["top_logprobs"]] == [[], ["a"], ["y"]]
 
 
 @streaming
@@ -332,11 +280,6 @@ async def test_the_best_of_several_prompts_and_all_are_counted(world: World) -> 
     assert body["usage"]["prompt_tokens"] == 6
 
 
-async def test_a_stream_may_have_the_best_of_all_only(world: World) -> None:
-    world.model.answers[b"say"] = b"yes"
-    assert set(await choices_of(world, prompt="say", n=2, best_of=2, stream=True)) == {0, 1}
-
-
 # -- suffix -----------------------------------------------------------------------------------------------------------
 
 
@@ -345,42 +288,31 @@ class FillsGaps(fake_model.Model):
 
 
 @streaming
-async def test_a_suffix_fills_the_gap_with_the_models_own_tokens(stream: bool) -> None:
+async def test_a_suffix_fills_the_gap_with_the_models_own_tokens_and_an_empty_one_is_none(stream: bool) -> None:
     async with open_world(model=FillsGaps()) as world:
-        world.model.answers[b"\x01a = \x02\nreturn a\x03"] = b"7"
-        assert (await choices_of(world, prompt="a = ", suffix="\nreturn a", stream=stream))[0]["text"] == "7"
-
-
-async def test_an_empty_suffix_is_none(world: World) -> None:
-    world.model.answers[b"a = "] = b"7"
-    assert (await choices_of(world, prompt="a = ", suffix=""))[0]["text"] == "7"
+        world.model.answers |= {b"\x01a = \x02\nreturn a\x03": b"7", b"a = ": b"8"}
+        for suffix, text in (("\nreturn a", "7"), ("", "8")):
+            assert (await answer(world, prompt="a = ", suffix=suffix, stream=stream))[0][0] == text
 
 
 # -- logprobs go with the text ----------------------------------------------------------------------------------------
 
 
 @streaming
-async def test_tokens_of_a_stop_string_are_not_told(world: World, stream: bool) -> None:
-    world.model.answers[b"say"] = b"hello world!"
-    found = await choices_of(world, prompt="say", stop="lo w", logprobs=0, stream=stream)
-    assert (found[0]["text"], found[0]["tokens"]) == ("hel", list("hel"))
-
-
-@streaming
-async def test_tokens_that_only_looked_like_a_stop_string_are(world: World, stream: bool) -> None:
-    world.model.answers[b"say"] = b"hello wo"
-    found = await choices_of(world, prompt="say", stop=["world"], logprobs=0, stream=stream)
-    assert (found[0]["text"], found[0]["tokens"]) == ("hello wo", list("hello wo"))
-    assert found[0]["text_offset"] == list(range(8))
-
-
-@streaming
-async def test_parts_of_a_character_are_named_as_bytes_and_stand_where_it_does(world: World, stream: bool) -> None:
-    world.model.answers[b"say"] = "aéb".encode()
-    found = await choices_of(world, prompt="say", logprobs=0, stream=stream)
-    assert found[0]["text"] == "aéb"
-    assert found[0]["tokens"] == ["a", "bytes:\\xc3", "bytes:\\xa9", "b"]
-    assert found[0]["text_offset"] == [0, 1, 1, 2]
+@pytest.mark.parametrize(
+    ("said", "stop", "text", "tokens", "offsets"),
+    [
+        ("hello world!", "lo w", "hel", list("hel"), [0, 1, 2]),
+        ("hello wo", ["world"], "hello wo", list("hello wo"), list(range(8))),  # which only looks like it
+        ("aéb", None, "aéb", ["a", "bytes:\\xc3", "bytes:\\xa9", "b"], [0, 1, 1, 2]),
+    ],
+)
+async def test_logprobs_are_those_of_the_text_and_parts_of_a_character_are_bytes(
+    world: World, stream: bool, *, said: str, stop: Any, text: str, tokens: list[str], offsets: list[int]
+) -> None:
+    world.model.answers[b"say"] = said.encode()
+    found = await choices_of(world, prompt="say", stop=stop, logprobs=0, stream=stream)
+    assert (found[0]["text"], found[0]["tokens"], found[0]["text_offset"]) == (text, tokens, offsets)
 
 
 async def test_special_tokens_may_be_spelled_in_a_prompt() -> None:
@@ -392,25 +324,6 @@ async def test_special_tokens_may_be_spelled_in_a_prompt() -> None:
     async with open_world(model=ReadsSpecial()) as world:
         world.model.answers[b"\x01a = "] = b"7"
         assert (await choices_of(world, prompt="<fim>a = "))[0]["text"] == "7"
-
-
-# -- what is refused --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fields", [{"echo": True}, {"prompt": [97, 98]}])
-async def test_a_suffix_goes_with_a_plain_text_only(fields: dict[str, Any]) -> None:
-    async with open_world(model=FillsGaps()) as world:
-        exchange = await world.complete(**({"suffix": "x"} | fields)).end()
-        assert exchange.status == 400
-        assert exchange.json()["error"]["param"] == ("echo" if "echo" in fields else "suffix")
-
-
-# -- what must be an error of the client's ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prompt", [[999_999_999], [[1], [999_999_999]]])
-async def test_a_token_that_there_is_not_is_refused_before_it_is_echoed(world: World, prompt: Any) -> None:
-    assert (await world.complete(prompt=prompt, echo=True).end()).refusal == (400, "prompt")
 
 
 def test_a_prompt_that_was_cut_by_its_time_limit_has_no_logprobs() -> None:
@@ -428,15 +341,6 @@ LONG = "x" * 600  # more than two steps
 
 def begin(world: World, path: str, content: str = "hello", **fields: Any) -> Exchange:
     return world.complete(content, **fields) if path == COMPLETIONS else world.chat(content, **fields)
-
-
-@PATHS
-async def test_an_answer_in_one_piece_has_timings(world: World, path: str) -> None:
-    answer = (await begin(world, path, max_tokens=3, ignore_eos=True).end()).json()
-    told = answer["timings"]
-    assert (told["prompt_n"] + told["cache_n"], told["predicted_n"]) == (answer["usage"]["prompt_tokens"], 3)
-    assert told["prompt_ms"] > 0
-    assert told["predicted_ms"] > 0
 
 
 @PATHS
@@ -476,12 +380,6 @@ async def test_the_progress_of_a_prompt_is_streamed(world: World, path: str) -> 
 
 
 @PATHS
-async def test_progress_is_for_streams(world: World, path: str) -> None:
-    answer = (await begin(world, path, LONG, return_progress=True, max_tokens=1).end()).json()
-    assert "prompt_progress" not in answer
-
-
-@PATHS
 async def test_a_verbose_answer_tells_what_was_read_and_written(world: World, path: str) -> None:
     prompt = {COMPLETIONS: "hello", CHAT: "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"}[path]
     options = {"max_tokens": 3, "ignore_eos": True, "top_k": 1, "logit_bias": {"97": 100}}
@@ -499,22 +397,14 @@ async def test_a_verbose_server_says_it_where_no_request_does(path: str, fields:
         assert ("__verbose" in (await begin(world, path, max_tokens=1, **fields).end()).json()) is is_told
 
 
-async def test_the_role_of_a_chat_comes_while_its_request_waits() -> None:
-    async with open_world(parallel=1) as world:
-        neighbour = await world.running_stream("neighbour", max_tokens=2)
-        exchange = world.chat(stream=True, max_tokens=1, headers={"x-request-id": "mine"})
-        assert (await exchange.next_json())["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-        assert (await world.request("mine"))["status"] == "waiting"
-        await world.step(2)
-        await neighbour.end()
-        await world.step()
-        await exchange.end()
-        assert exchange.events[-1] == "[DONE]"
-
-
-async def test_the_headers_of_a_completion_come_while_its_request_waits() -> None:
+async def test_a_stream_begins_while_its_request_waits() -> None:
     async with open_world(parallel=1) as world:
         await world.running_stream("neighbour", max_tokens=2)
-        exchange = world.complete(stream=True, max_tokens=1, headers={"x-request-id": "mine"})
-        await exchange.until_headers()
-        assert (await world.request("mine"))["status"] == "waiting"
+        chat = world.chat(stream=True, max_tokens=1, headers={"x-request-id": "chat"})
+        completion = world.complete(stream=True, max_tokens=1, headers={"x-request-id": "completion"})
+        assert (await chat.next_json())["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        await completion.until_headers()
+        assert [one["status"] for one in await world.requests()] == ["running", "waiting", "waiting"]
+        world.gate.open()
+        for exchange in (chat, completion):
+            assert (await exchange.end()).events[-1] == "[DONE]"

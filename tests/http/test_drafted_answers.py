@@ -7,7 +7,7 @@ import pytest
 
 from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, World, accepted, open_world, unnamed
+from tests.support.http_world import World, accepted, open_world, unnamed
 
 PROMPT = "a prompt that is asked again"
 ANSWER = "the answer to it, which has some length"
@@ -58,16 +58,17 @@ async def test_an_answer_that_is_asked_again_is_known(world: World) -> None:
     assert again.headers["x-draft"] == f"past {n}/{n}"
     assert again.json()["usage"]["prompt_tokens_details"] == {"cached_tokens": len(PROMPT)}
     assert again.json()["usage"]["completion_tokens"] == n
-
-
-async def test_a_stream_has_its_counts_in_the_timings(world: World) -> None:
-    known(world)
-    await completed(world)
+    shown = (await world.get("/metrics")).body.decode()
+    assert "pyllmcancel_past_answers_bytes 0.0" not in shown
+    for name in ("drafted", "accepted_draft"):
+        assert f'pyllmcancel_{name}_tokens_total{{source="past"}} {float(n)}' in shown
     stream = await world.complete(PROMPT, stream=True, **GREEDY).end()
     assert "".join(chunk["choices"][0]["text"] for chunk in stream.json_events()) == ANSWER
     timings = stream.json_events()[-1]["timings"]
-    assert timings["draft_n"] == timings["draft_n_accepted"] == timings["predicted_n"] == len(ANSWER) + 1
+    assert timings["draft_n"] == timings["draft_n_accepted"] == timings["predicted_n"] == n == len(ANSWER) + 1
     assert "x-draft" not in stream.headers
+    wrong = await completed(world, prediction={"type": "content", "content": "0123456789"}, cache_prompt=False)
+    assert (text(wrong), predicted(wrong)) == (ANSWER, (0, 0)), "a wrong one is counted all the same"
 
 
 async def test_llama_servers_own_answers_have_them_too(world: World) -> None:
@@ -87,11 +88,9 @@ async def test_a_request_may_refuse_drafts(world: World) -> None:
     refused = await completed(world, **{"speculative.n_max": 0})
     assert (text(refused), counts(refused)) == (ANSWER, (0, 0))
     assert await n_computed(world) - n_steps > len(ANSWER)
-    own = await world.post(
-        "/completion", {"prompt": PROMPT, "n_predict": 100, "temperature": 0, "speculative.n_max": 0}
-    )
-    assert "draft_n" not in own.json()["timings"]
-    assert own.json()["generation_settings"]["speculative.types"] == "none"
+    body = {"prompt": PROMPT, "n_predict": 100, "temperature": 0, "speculative.n_max": 0}
+    own = (await world.post("/completion", body)).json()
+    assert ("draft_n" in own["timings"], own["generation_settings"]["speculative.types"]) == (False, "none")
 
 
 async def test_a_draft_is_at_most_as_long_as_the_request_says(world: World) -> None:
@@ -138,56 +137,54 @@ async def test_a_prediction_is_counted_as_openai_counts_it(world: World) -> None
     assert "completion_tokens_details" not in plain.json()["usage"]
     n_steps = await n_computed(world)
     exchange = await completed(world, "write it", prediction={"type": "content", "content": FILE}, cache_prompt=False)
+    lines = (await world.get("/metrics")).body.decode().splitlines()
+    found = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
     assert text(exchange) == text(plain) == CHANGED
     assert await n_computed(world) - n_steps < len(CHANGED) / 2
     accepted_tokens, rejected_tokens = predicted(exchange)
     assert len(CHANGED) / 2 < accepted_tokens < len(CHANGED)
     assert 0 < rejected_tokens < len(FILE)
+    drafted, kept = ("pyllmcancel_drafted_tokens_total", "pyllmcancel_accepted_draft_tokens_total")
+    assert found[f'{drafted}{{source="prediction"}}'] == accepted_tokens + rejected_tokens
+    assert found[f'{kept}{{source="prediction"}}'] == accepted_tokens
+    assert found[f'{kept}{{source="ngram"}}'] <= found[f'{drafted}{{source="ngram"}}']
     assert f"prediction {accepted_tokens}/{accepted_tokens + rejected_tokens}" in exchange.headers["x-draft"]
     assert exchange.json()["usage"]["completion_tokens"] == plain.json()["usage"]["completion_tokens"]
 
 
-async def test_a_prediction_that_was_wrong_is_counted_all_the_same(world: World) -> None:
-    known(world)
-    exchange = await completed(world, prediction={"type": "content", "content": "0123456789"})
-    assert (text(exchange), predicted(exchange)) == (ANSWER, (0, 0))
+OF_CONTENT = (
+    "the text",
+    7,
+    [],
+    ["the text"],
+    [{"type": "image_url", "text": "x"}],
+    [{"type": "text", "text": "x"}] * 1025,
+)
 
 
 @pytest.mark.parametrize(
-    ("prediction", "param"),
+    ("prediction", "words"),
     [
-        ("the text", "prediction"),
+        ("the text", ""),
         ({"type": "content"}, "prediction.content"),
         ({"content": "the text"}, "prediction.type"),
-        ({"type": "text", "content": "the text"}, "prediction.type"),
-        ({"type": "content", "content": 7}, "prediction.content"),
-        ({"type": "content", "content": []}, "prediction.content"),
-        ({"type": "content", "content": ["the text"]}, "prediction.content"),
-        ({"type": "content", "content": [{"type": "image_url", "text": "x"}]}, "prediction.content"),
-        ({"type": "content", "content": [{"type": "text", "text": "x"}] * 1025}, "prediction.content"),
+        *(({"type": "content", "content": content}, "prediction.content") for content in OF_CONTENT[1:]),
+        ({"type": "text", "content": OF_CONTENT[0]}, "prediction.type"),
     ],
 )
-async def test_a_prediction_of_another_shape_is_refused(world: World, prediction: Any, param: str) -> None:
+async def test_a_prediction_of_another_shape_is_refused(world: World, prediction: Any, words: str) -> None:
     made = accepted(world)
-    for path, body in (
-        (CHAT, {"messages": [{"role": "user", "content": "x"}]}),
-        ("/v1/completions", {"prompt": "x"}),
-    ):
-        refused = await world.post(path, body | {"prediction": prediction})
-        error = refused.json()["error"]
-        assert (refused.status, error["type"], made) == (400, "invalid_request_error", [])
-        assert error["param"] == "prediction"
-        assert param in error["message"] or param == "prediction"
+    for begin in (world.chat, world.complete):
+        refused = await begin("x", prediction=prediction).end()
+        assert (refused.refusal, made) == ((400, "prediction"), [])
+        assert words in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("n_max", [-1, 2**31, "many", 0.5])
 async def test_a_limit_of_drafts_that_is_none_is_refused(world: World, n_max: Any) -> None:
-    for path, body in (
-        ("/completion", {}),
-        ("/infill", {"input_prefix": "", "input_suffix": ""}),
-        ("/v1/completions", {}),
-    ):
-        refused = await world.post(path, {"prompt": "x", "speculative.n_max": n_max} | body)
+    body = {"prompt": "x", "input_prefix": "", "input_suffix": "", "speculative.n_max": n_max}
+    for path in ("/completion", "/infill", "/v1/completions"):
+        refused = await world.post(path, body)
         assert refused.status == 400
         assert "speculative.n_max" in refused.body.decode()
 
@@ -214,20 +211,3 @@ async def test_the_list_and_the_log_say_what_was_drafted(world: World, caplog: p
     (record,) = [record for record in caplog.records if " finished " in record.getMessage()]
     assert vars(record)["request_id"] == request_id
     assert vars(record)["drafted_tokens"] == vars(record)["accepted_draft_tokens"] == n
-
-
-async def test_metrics_count_drafts_by_their_source(world: World) -> None:
-    known(world)
-    known(world, "write it", CHANGED)
-    await completed(world)
-    await completed(world)
-    exchange = await completed(world, "write it", prediction={"type": "content", "content": FILE}, cache_prompt=False)
-    accepted_tokens, rejected_tokens = predicted(exchange)
-    lines = (await world.get("/metrics")).body.decode().splitlines()
-    found = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
-    drafted, kept = ("pyllmcancel_drafted_tokens_total", "pyllmcancel_accepted_draft_tokens_total")
-    assert found[f'{drafted}{{source="past"}}'] == found[f'{kept}{{source="past"}}'] == len(ANSWER) + 1
-    assert found[f'{drafted}{{source="prediction"}}'] == accepted_tokens + rejected_tokens
-    assert found[f'{kept}{{source="prediction"}}'] == accepted_tokens
-    assert found[f'{kept}{{source="ngram"}}'] <= found[f'{drafted}{{source="ngram"}}']
-    assert found["pyllmcancel_past_answers_bytes"] > 0

@@ -1,5 +1,6 @@
 """Each field of chats and completions has the effect that docs/fields.md says."""
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,24 +9,32 @@ from typing import Any
 import pytest
 
 from pyllmcancel.requests.request import Request
-from tests.http.field_table import ENDPOINTS, TABLE, Row, rows
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.openai.completion_body import CompletionBody
+from pyllmcancel.server.wire.fields import wire_fields
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, World, accepted
+from tests.support.http_world import CHAT, COMPLETIONS, World, accepted
 from tests.support.marks import mostly_long
 
 ROOT = Path(__file__).parents[2]
+TABLE = Path(__file__).with_name("field_table.json")
+Row = dict[str, Any]
+# A row for each field: a usual value, and what becomes of it.
+ROWS: list[Row] = json.loads(TABLE.read_text("utf-8"))
+ENDPOINTS = {"chats": CHAT, "completions": COMPLETIONS}
 SAID = b"one two"
 PROMPT = b"hello"
 FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 
-@pytest.mark.parametrize("of", mostly_long(dict.fromkeys(row["of"] for row in rows()), "OpenAI"))
+@pytest.mark.parametrize("of", mostly_long(dict.fromkeys(row["of"] for row in ROWS), "OpenAI"))
 @pytest.mark.parametrize("endpoint", mostly_long(ENDPOINTS, "chats"))
 async def test_fields_do_what_the_table_says(world: World, endpoint: str, of: str) -> None:
     """All of one server in one world: what is wrong is listed by field."""
     wrong: list[str] = []
-    made = requests_of(world)
-    for row in rows():
+    world.model.special_tokens = world.model.special_tokens | FIM
+    made = accepted(world)
+    for row in ROWS:
         if row["of"] != of:
             continue
         made.clear()
@@ -35,12 +44,6 @@ async def test_fields_do_what_the_table_says(world: World, endpoint: str, of: st
         except (AssertionError, LookupError, AttributeError) as error:
             wrong.append(f"{row['field']}: {type(error).__name__} {error} {exchange.body[:300]!r}")
     assert wrong == []
-
-
-def requests_of(world: World) -> list[Request]:
-    """Gets every request that the engine accepts from now on."""
-    world.model.special_tokens = world.model.special_tokens | FIM
-    return accepted(world)
 
 
 async def ask(world: World, row: Row, endpoint: str) -> Exchange:
@@ -113,11 +116,7 @@ def has(part: Any, path: str) -> bool:
 
 
 def test_the_table_has_every_field_of_the_two_bodies_and_each_once() -> None:
-    from pyllmcancel.server.chat.body import ChatBody
-    from pyllmcancel.server.openai.completion_body import CompletionBody
-    from pyllmcancel.server.wire.fields import wire_fields
-
-    names = [row["field"] for row in rows()]
+    names = [row["field"] for row in ROWS]
     assert len(names) == len(set(names)) >= 150
     told = {name.partition(" (")[0].partition(".")[0].partition("[")[0] for name in names}
     fields = {*wire_fields(ChatBody), *wire_fields(CompletionBody)}
@@ -125,11 +124,9 @@ def test_the_table_has_every_field_of_the_two_bodies_and_each_once() -> None:
     assert not missing, missing
 
 
-def test_the_page_is_the_tables() -> None:
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import describe_fields
-    finally:
-        sys.path.pop(0)
+def test_the_page_is_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import describe_fields
+
     assert describe_fields.PAGE.read_text("utf-8") == describe_fields.page(TABLE), "run tools/describe_fields.py"
     del sys.modules["describe_fields"]

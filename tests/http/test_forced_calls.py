@@ -12,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.http.test_tools import tool
 from tests.support.http_process import ServerProcess
 from tests.support.marks import mostly_long
 
@@ -24,16 +25,6 @@ FAMILIES = {
     "mistral": "mistralai-Mistral-Nemo-Instruct-2407.jinja",
     "glm": "GLM-4.6.jinja",
 }
-
-
-def tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
-    parameters = {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
 TOOLS: Any = [tool("get_weather", {"days": {"type": "integer", "minimum": 1, "maximum": 7}}), tool("now", {})]
@@ -56,15 +47,9 @@ def client(request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
 
 def forced_answer(client: openai.OpenAI, choice: Any, seed: int, *, stream: bool) -> Any:
     """None where the model, which knows nothing of tools, went on with blanks until its tokens were used up."""
-    fields: dict[str, Any] = {
-        "model": "any",
-        "messages": [{"role": "user", "content": "What is the weather?"}],
-        "tools": TOOLS,
-        "tool_choice": choice,
-        "parallel_tool_calls": False,
-        "seed": seed,
-        "max_tokens": 400,
-    }
+    question = {"role": "user", "content": "What is the weather?"}
+    fields: dict[str, Any] = {"model": "any", "messages": [question], "tools": TOOLS, "tool_choice": choice}
+    fields |= {"parallel_tool_calls": False, "seed": seed, "max_tokens": 400}
     if stream:
         try:
             with client.chat.completions.stream(**fields) as events:

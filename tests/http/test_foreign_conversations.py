@@ -1,13 +1,18 @@
-"""Conversations that began on Anthropic's or OpenAI's servers go on here: with hosted tools, and what these did."""
+"""Conversations that began on Anthropic's or OpenAI's servers go on here: with hosted tools, what these did, and a
+search for tools that the client runs, as Codex has one.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from openai.types.responses import Response
 
 from pyllmcancel.requests.request import Request
+from tests.support.chat_models import Says
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, accepted, open_world
+from tests.support.responses import RESPONSES, checked, checked_events
 
 USER = {"role": "user", "content": "hello"}
 FIND = {"name": "Find", "input_schema": {"type": "object"}}
@@ -33,7 +38,7 @@ async def message(world: World, *messages: dict[str, Any], **fields: Any) -> Exc
 
 
 def prompt_of(made: list[Request]) -> str:
-    return bytes(made[-1].choices[0].prompt).decode()
+    return prompt_of(made)
 
 
 def ignored(exchange: Exchange) -> str:
@@ -66,8 +71,9 @@ async def test_a_tool_that_nothing_has_named_is_not_shown(world: World) -> None:
 
 async def test_hosted_tools_are_ignored_beside_ones_own(world: World) -> None:
     made = accepted(world)
-    exchange = await message(world, USER, tools=[HOSTED, FIND, {"type": "bash_20250124", "name": "bash"}])
-    assert ignored(exchange) == "tools[0], tools[2]"
+    hosts = {"mcp_servers": [{"type": "url", "name": "x", "url": "https://x"}], "container": "c"}
+    exchange = await message(world, USER, tools=[HOSTED, FIND, {"type": "bash_20250124", "name": "bash"}], **hosts)
+    assert sorted(ignored(exchange).split(", ")) == ["container", "mcp_servers", "tools[0]", "tools[2]"]
     prompt = prompt_of(made)
     assert '"name": "Find"' in prompt
     assert "web_search" not in prompt
@@ -77,16 +83,8 @@ async def test_a_chat_of_hosted_tools_alone_goes_on_without_tools(world: World) 
     alone = await message(world, USER, tools=[HOSTED], tool_choice={"type": "auto"})
     without = await message(world, USER)
     assert alone.json()["usage"]["output_tokens"] == 1
-    tokens = [
-        sum(one.json()["usage"][f"{kind}input_tokens"] for kind in ("", "cache_read_")) for one in (alone, without)
-    ]
-    assert tokens[0] == tokens[1]
-
-
-async def test_mcp_servers_and_containers_are_ignored_and_reported(world: World) -> None:
-    servers = [{"type": "url", "name": "x", "url": "https://x"}]
-    exchange = await message(world, USER, mcp_servers=servers, container="c")
-    assert sorted(ignored(exchange).split(", ")) == ["container", "mcp_servers"]
+    sent, again = (one.json()["usage"] for one in (alone, without))
+    assert sent["input_tokens"] == again["input_tokens"] + again["cache_read_input_tokens"]
 
 
 async def test_a_fault_in_a_tool_is_told_of_the_tool_that_the_client_has_sent(world: World) -> None:
@@ -137,9 +135,7 @@ async def test_the_items_of_a_response_that_hosted_tools_made(world: World) -> N
     assert "user\n[shell returned]\na.py" in prompt
     assert "iVBOR" not in prompt
     kept = await world.begin("GET", f"/v1/responses/{exchange.json()['id']}/input_items?order=asc").end()
-    assert [item["type"] for item in kept.json()["data"]] == ["message"] + [
-        item.get("type", "message") for item in items[1:]
-    ]
+    assert [item["type"] for item in kept.json()["data"]] == [item.get("type", "message") for item in items]
     assert kept.json()["data"][1] == items[1]
     again = {"input": "go", "previous_response_id": exchange.json()["id"], "max_output_tokens": 1}
     assert (await world.post("/v1/responses", again)).status == 200
@@ -154,3 +150,115 @@ async def test_tools_that_a_search_has_found_can_be_called_in_a_response(world: 
     await world.post("/v1/responses", {**body, "tools": []})
     assert prompt_of(made) == beside
     assert '"name": "found"' in beside
+
+
+# -- a search for tools that the client of /v1/responses runs: the model calls it as a function ------------------------
+
+
+CLIENT_SEARCH = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Find tools.",
+    "parameters": {"type": "object"},
+}
+SEND_MAIL = {"type": "function", "name": "send_mail", "parameters": {"type": "object"}, "defer_loading": True}
+SEARCHED = '<tool_call>\n{"name": "tool_search", "arguments": {"query": "mail", "limit": 2}}\n</tool_call>'
+SOUGHT = {"query": "mail", "limit": 2}
+
+
+@pytest.fixture
+async def searching() -> AsyncIterator[World]:
+    async with open_world(model=Says(SEARCHED), n_ctx=4096) as opened:
+        yield opened
+
+
+def body(*items: Any, **fields: Any) -> dict[str, Any]:
+    asked = {"role": "user", "content": "Send a mail."}
+    return {"input": [asked, *items], "tools": [CLIENT_SEARCH], "max_output_tokens": 200, "temperature": 0} | fields
+
+
+def check(found: dict[str, Any]) -> dict[str, Any]:
+    Response.model_validate(found)
+    (item,) = found["output"]
+    assert item["id"].startswith("tsc_")
+    expected = {"type": "tool_search_call", "status": "completed", "execution": "client", "arguments": SOUGHT}
+    assert {name: item[name] for name in expected} == expected
+    return dict(item)
+
+
+async def test_the_models_search_is_an_item_of_its_own(searching: World) -> None:
+    made = accepted(searching)
+    exchange = await searching.post(RESPONSES, body())
+    check(checked(exchange.json()))
+    assert "x-ignored-fields" not in exchange.headers
+    assert '"description": "Find tools."' in prompt_of(made)
+
+
+async def test_a_stream_has_it_whole_when_it_is_complete(searching: World) -> None:
+    events = checked_events(await searching.post(RESPONSES, body(stream=True)))
+    item = check(events[-1]["response"])
+    added, done = (
+        [event["item"] for event in events if event["type"] == f"response.output_item.{kind}"]
+        for kind in ("added", "done")
+    )
+    assert added == [item | {"status": "in_progress", "arguments": {}}]
+    assert done == [item]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_what_the_client_has_found_can_be_called_in_the_next_turn(searching: World, is_stored: bool) -> None:
+    first = (await searching.post(RESPONSES, body())).json()
+    call = first["output"][0]
+    found = {"type": "tool_search_output", "call_id": call["call_id"], "execution": "client", "tools": [SEND_MAIL]}
+    made = accepted(searching)
+    if is_stored:
+        asked = body(tools=[CLIENT_SEARCH, SEND_MAIL]) | {"input": [found], "previous_response_id": first["id"]}
+    else:
+        asked = body(call, found, tools=[CLIENT_SEARCH, SEND_MAIL])
+    assert (await searching.post(RESPONSES, asked)).status == 200
+    prompt = prompt_of(made)
+    assert '"name": "send_mail"' in prompt
+    assert '{"name": "tool_search", "arguments": ' in prompt
+    assert "<|t|>[tool_search returned]\nsend_mail<|e|>" in prompt
+
+
+async def shown(searching: World, *tools: Any) -> str:
+    made = accepted(searching)
+    assert (await searching.post(RESPONSES, body(tools=list(tools)))).status == 200
+    return prompt_of(made)
+
+
+async def test_deferred_tools_are_shown_only_if_nothing_could_find_them() -> None:
+    space = {"type": "namespace", "name": "post", "tools": [SEND_MAIL, {"type": "function", "name": "read"}]}
+    async with open_world(model=Says("Hm."), n_ctx=4096) as searching:
+        assert '"name": "send_mail"' in await shown(searching, SEND_MAIL)
+        assert '"name": "send_mail"' in await shown(searching, SEND_MAIL, {"type": "tool_search"})
+        prompt = await shown(searching, SEND_MAIL, space, CLIENT_SEARCH)
+        assert "send_mail" not in prompt
+        assert '"name": "post__read"' in prompt
+
+
+async def test_it_may_be_chosen_and_a_hosted_one_may_not(searching: World) -> None:
+    chosen = await searching.post(RESPONSES, body(tool_choice={"type": "tool_search"}))
+    assert chosen.json()["output"][0]["type"] == "tool_search_call"
+    assert (
+        await searching.post(RESPONSES, body(tool_choice={"type": "tool_search"}, tools=[{"type": "tool_search"}]))
+    ).refusal == (400, "tool_choice")
+
+
+async def test_a_call_that_was_cut_is_incomplete_and_left_out_of_the_next_turn(searching: World) -> None:
+    found = checked((await searching.post(RESPONSES, body(max_output_tokens=60))).json())
+    (item,) = found["output"]
+    assert (found["status"], item["type"], item["status"]) == ("incomplete", "tool_search_call", "incomplete")
+    assert item["arguments"] == {}
+    made = accepted(searching)
+    assert (await searching.post(RESPONSES, body(item))).status == 200
+    assert '"name": "tool_search", "arguments": ' not in prompt_of(made)
+
+
+@pytest.mark.parametrize("fault", [{"parameters": "x"}, {"description": 3}], ids=str)
+async def test_a_search_with_a_fault_is_refused_by_its_place(fault: dict[str, Any]) -> None:
+    async with open_world(n_ctx=4096) as searching:
+        exchange = await searching.post(RESPONSES, body(tools=[CLIENT_SEARCH | fault]))
+        assert exchange.status == 400
+        assert exchange.json()["error"]["param"].startswith("tools")

@@ -14,11 +14,12 @@ from pyllmcancel.server import from_front
 from pyllmcancel.server.behind import ACCEPTED, BODY, CLOSED, END, ENDED, OPENED, START, STATE
 from pyllmcancel.server.config import ApiKey
 from tests.http.test_responses_stored import create
-from tests.support.http_asgi import Exchange
+from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 
 KEY = {"x-worker-key": "the-key"}
 MESSAGES = "/v1/worker"
+ASKS = {"kind": "ask_part", "owner": "", "id": "x", "items": True}
 
 
 def front(owner: str, *, is_admin: bool = False, sees_all: bool = False) -> dict[str, str]:
@@ -66,9 +67,7 @@ async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys
         assert set(told) == {"status", "waiting", "running", "slots", "now", "boot"}
         for headers in ({}, forged):
             assert (await world.complete(headers=headers).end()).status == 401
-            assert (
-                await world.post(MESSAGES, {"kind": "ask_part", "owner": "", "id": "x", "items": True}, headers=headers)
-            ).status == 401
+            assert (await world.post(MESSAGES, ASKS, headers=headers)).status == 401
     async with open_worker(api_keys=(ApiKey("bob", "key-b"),)) as world:
         answer = await world.complete(headers=forged | {"authorization": "Bearer key-b", "x-request-id": "mine"}).end()
         assert "x-front-link" not in answer.headers
@@ -82,9 +81,9 @@ async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys
         ("GET", None, 405),
         ("POST", b"{", 400),
         ("POST", {"kind": "no"}, 400),
-        ("POST", {"kind": "ask_part", "owner": "", "id": "x", "items": True, "more": 1}, 400),
-        ("POST", {"kind": "have_part", "owner": "", "id": "x", "items": [{}], "missing": None}, 400),
-        ("POST", {"kind": "have_part", "owner": "", "id": "x", "items": [], "missing": "x"}, 400),
+        ("POST", ASKS | {"more": 1}, 400),
+        ("POST", ASKS | {"kind": "have_part", "items": [{}], "missing": None}, 400),
+        ("POST", ASKS | {"kind": "have_part", "items": [], "missing": "x"}, 400),
         ("POST", b"x" * 100, 413),
     ],
 )
@@ -107,9 +106,8 @@ async def test_a_part_of_a_conversation_is_handed_over_and_used_once() -> None:
         await ask(other, "have_part", made["id"], **part)
         after = {"previous_response_id": made["id"], "input": "and"}
         assert (await create(other, "second", headers=front("ann"), **after))["previous_response_id"] == made["id"]
-        assert (await create(other, "third", 404, headers=front("ann"), **after))[
-            "code"
-        ] == "previous_response_not_found"
+        error = await create(other, "third", 404, headers=front("ann"), **after)
+        assert error["code"] == "previous_response_not_found"
 
 
 async def test_a_conversation_that_is_too_long_stays_where_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,14 +120,15 @@ async def test_a_conversation_that_is_too_long_stays_where_it_is(world: World, m
 # -- the link of a request: its frames, and the commands that the front writes -----------------------------------------
 
 
-HEADERS = {"x-worker-key": "the-key", "x-front-owner": "00ann", "x-front-link": "0", "x-request-id": "mine"}
+HEADERS = front("ann") | {"x-front-link": "0", "x-request-id": "mine"}
 
 
 class Line:
     """A connection to a front, as `pyllmcancel.server.http.connection.Connection` is one."""
 
-    def __init__(self, commands: bytes = b"") -> None:
+    def __init__(self, commands: bytes = b"", *, waits: bool = False) -> None:
         self.ahead = commands
+        self.waits = waits  # with the body
         self.on_ahead: Callable[[], object] = lambda: None
         self.exchange: Exchange  # set by `begun`
         self.frames: list[tuple[bytes, Any]] = []
@@ -138,9 +137,8 @@ class Line:
 
     def write(self, data: bytes) -> bool:
         content = data.removeprefix(OPENED)
-        self.frames += [
-            (kind, content if kind == BODY else read(content)) for kind, content in self._decoder.feed(content)
-        ]
+        for kind, read in self._decoder.feed(content):
+            self.frames.append((kind, read if kind == BODY else json.loads(read or b"null")))
         return True
 
     def command(self, command: bytes) -> None:
@@ -162,7 +160,7 @@ class Line:
         yield
 
     async def until(self, kind: bytes) -> Any:
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(LIMIT):
             while not (found := [content for one, content in self.frames if one == kind]):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         return found[0]
@@ -170,10 +168,6 @@ class Line:
     @property
     def kinds(self) -> list[bytes]:
         return [kind for kind, _ in self.frames if kind != STATE]
-
-
-def read(content: bytes) -> Any:
-    return json.loads(content) if content else None
 
 
 def over(line: Line, world: World) -> ASGIApp:
@@ -187,13 +181,25 @@ def over(line: Line, world: World) -> ASGIApp:
 
 
 @asynccontextmanager
+async def open_front(**options: Any) -> AsyncIterator[World]:
+    async with open_world(worker_key="the-key", stream_keep=60.0, **options) as world:
+        yield world
+
+
+def send(line: Line, world: World, path: str = "/v1/completions", *, again: bool = False, **fields: Any) -> bytes:
+    """Have the front send a request over the link; return its body."""
+    body = json.dumps({"max_tokens": 100} | fields).encode()
+    headers = HEADERS | {"content-type": "application/json"} | ({"x-front-again": "1"} if again else {})
+    line.exchange = Exchange(over(line, world), "POST", path, body=None if line.waits else body, headers=headers)
+    return body
+
+
+@asynccontextmanager
 async def begun(line: Line, **fields: Any) -> AsyncIterator[World]:
     """A worker that computes a request, whose front closes the link in the end."""
-    async with open_world(worker_key="the-key", stream_keep=60.0) as world:
+    async with open_front() as world:
         world.hold()
-        body = json.dumps({"prompt": "hello", "max_tokens": 100} | fields).encode()
-        headers = HEADERS | {"content-type": "application/json"}
-        line.exchange = Exchange(over(line, world), "POST", "/v1/completions", body=body, headers=headers)
+        send(line, world, prompt="hello", **fields)
         try:
             yield world
         finally:
@@ -214,18 +220,20 @@ async def test_an_answer_and_its_ending_come_in_frames() -> None:
         assert line.kinds[-2:] == [ENDED, END]
 
 
-@pytest.mark.parametrize("reason", ["explicit", "superseded", "deadline"])
-async def test_a_command_cancels_a_request_for_its_reason(reason: str) -> None:
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("reason", ["explicit", "superseded", "deadline", "disconnect"])
+async def test_a_command_cancels_a_request_for_its_reason(reason: str, *, stream: bool) -> None:
     line = Line()
-    async with begun(line, stream=True) as world:
+    async with begun(line, stream=stream) as world:
         await world.held()
         line.command(reason.encode())
         world.gate.open()
-        await line.until(END)
         told = await line.until(ENDED)
         assert (told["finish_reason"], told["reason"]) == ("cancelled", reason)
-        # The answer's last words, and its end, are written later.
-        assert line.kinds[-3:] == [ENDED, BODY, END]
+        await line.until(CLOSED if reason == "disconnect" else END)
+        # The answer's last words, and its end, are written later; to a client that has left there are none.
+        assert (END in line.kinds) == (reason != "disconnect")
+        assert reason == "disconnect" or line.kinds[line.kinds.index(ENDED) :][-2:] == [BODY, END]
 
 
 async def test_a_command_that_came_with_the_request_is_not_lost() -> None:
@@ -261,14 +269,11 @@ async def test_a_stream_is_kept_by_the_front_alone() -> None:
 
 
 async def test_a_request_that_another_server_had_accepted_waits_for_as_long_as_it_must() -> None:
-    async with open_world(worker_key="the-key", parallel=1, queue_timeout=1e-6, refuse_late=True) as world:
-        world.hold()
-        plain = KEY | {"x-front-owner": "00ann", "x-request-id": "other"}
-        other = world.complete(max_tokens=9, ignore_eos=True, queue_timeout=1_000.0, headers=plain)
-        await world.held()
-        line, headers = Line(), HEADERS | {"x-front-again": "1", "content-type": "application/json"}
-        body = json.dumps({"prompt": "hello", "max_tokens": 2, "timeout": 1_000.0}).encode()
-        line.exchange = Exchange(over(line, world), "POST", "/v1/completions", body=body, headers=headers)
+    line = Line()
+    async with open_front(parallel=1, queue_timeout=1e-6, refuse_late=True) as world:
+        plain = front("ann") | {"x-request-id": "other"}
+        other = await world.computing(max_tokens=9, ignore_eos=True, queue_timeout=1_000.0, headers=plain)
+        send(line, world, again=True, prompt="hello", max_tokens=2, timeout=1_000.0)
         await line.until(ACCEPTED)
         world.gate.open()
         await other.end()
@@ -278,14 +283,13 @@ async def test_a_request_that_another_server_had_accepted_waits_for_as_long_as_i
 
 async def test_a_response_that_begins_anew_takes_the_place_of_what_is_stored_of_it() -> None:
     asked, path = {"input": "hello", "max_output_tokens": 2}, "/v1/responses"
-    plain = {name: value for name, value in HEADERS.items() if name != "x-front-link"}
-    async with open_world(worker_key="the-key") as world:
+    plain = front("ann") | {"x-request-id": "mine"}
+    line = Line()
+    async with open_front() as world:
         for status in (200, 400):
             assert (await world.post(path, asked, headers=plain)).status == status
         before = (await world.get(f"{path}/resp_mine", headers=plain)).json()
-        line, headers = Line(), HEADERS | {"x-front-again": "1", "content-type": "application/json"}
-        body = json.dumps(asked | {"max_output_tokens": 3}).encode()
-        line.exchange = Exchange(over(line, world), "POST", path, body=body, headers=headers)
+        send(line, world, path, again=True, input="hello", max_output_tokens=3)
         assert (await line.until(START))[0] == 200
         await line.until(END)
         await line.exchange.left()

@@ -39,23 +39,24 @@ async def test_ok_with_the_counts(path: str) -> None:
         assert (await world.begin("HEAD", path).end()).status == 200
 
 
+def loading_app(held: HeldLoad) -> FastAPI:
+    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    return create_app(ServerConfig(engine=EngineConfig()), loading=loading)
+
+
 @PATHS
 async def test_503_while_loading(path: str) -> None:
     held = HeldLoad()
-    loading = Loading(EngineConfig(), NullObserver(), load=held)
-    app = create_app(ServerConfig(engine=EngineConfig()), loading=loading)
+    app = loading_app(held)
+    state = {"status": "loading", "stage": "loading", "progress": 0.0, "error": None}
+    assert (await fetch(create_app(ServerConfig(engine=EngineConfig())), path)).json() == state, "before any load"
     async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
         assert await asyncio.to_thread(held.begun.wait, LIMIT)
         exchange = await fetch(app, path)
         assert exchange.status == 503
         assert int(exchange.headers["retry-after"]) >= 1
-        assert exchange.json() == {"status": "loading", "stage": "loading", "progress": 0.5, "error": None}
+        assert exchange.json() == state | {"progress": 0.5}
         held.bring(ModelLoadError("enough"))
-
-
-async def test_503_before_anything_loads() -> None:
-    app = create_app(ServerConfig(engine=EngineConfig()))
-    assert (await fetch(app)).json() == {"status": "loading", "stage": "loading", "progress": 0.0, "error": None}
 
 
 @pytest.mark.parametrize(
@@ -134,8 +135,7 @@ async def test_an_engine_of_the_callers_own_stays_open(world: World) -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_leaving_while_the_model_is_loading_cancels_the_load(*, at_once: bool) -> None:
     held = HeldLoad()
-    loading = Loading(EngineConfig(), NullObserver(), load=held)
-    app = create_app(ServerConfig(engine=EngineConfig()), loading=loading)
+    app = loading_app(held)
     async with asyncio.timeout(LIMIT):
         async with app.router.lifespan_context(app):
             if not at_once:
@@ -145,26 +145,25 @@ async def test_leaving_while_the_model_is_loading_cancels_the_load(*, at_once: b
     assert "cancelled" in answer.json()["error"]["message"]
 
 
-async def test_an_engine_that_comes_too_late_is_closed_and_never_served(world: World) -> None:
+@pytest.mark.parametrize("late", [False, True])
+async def test_an_engine_that_was_on_its_way_is_adopted_or_comes_too_late_and_is_closed(
+    world: World, *, late: bool
+) -> None:
     held = HeldLoad()
-    held.bring(world.engine)
     loading = Loading(EngineConfig(), NullObserver(), load=held)
-    loading.future.result(LIMIT)
     app = create_app(world.app.state.server.config, loading=loading)
-    await app.state.server.close(drain=0.0)
-    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
-        await asyncio.sleep(0)
-    assert (await Exchange(app, "GET", "/v1/models").end()).status == 503
-    assert world.engine.registry.closed
-
-
-async def test_an_engine_that_was_on_its_way_is_adopted_and_closed(world: World) -> None:
-    held = HeldLoad()
-    app = create_app(world.app.state.server.config, loading=Loading(EngineConfig(), NullObserver(), load=held))
-    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+    if late:
         held.bring(world.engine)
-        await until_healthy(app)
-        assert app.state.server.engine is world.engine
+        loading.future.result(LIMIT)
+        await app.state.server.close(drain=0.0)
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        if late:
+            await asyncio.sleep(0)
+        else:
+            held.bring(world.engine)
+            await until_healthy(app)
+            assert app.state.server.engine is world.engine
+    assert (await fetch(app, "/v1/models")).status == (503 if late else 200)
     assert world.engine.registry.closed
 
 

@@ -38,11 +38,6 @@ async def test_the_header_the_field_and_the_owner_say_what_is_idle(
         assert listed.json()["priority"] == priority
 
 
-@pytest.mark.parametrize("priority", ["high", "1.5", str(2**31)])
-async def test_a_header_of_a_wrong_form_is_refused(world: World, priority: str) -> None:
-    assert (await world.complete(headers={"x-priority": priority}).end()).refusal == (400, "X-Priority")
-
-
 @pytest.mark.parametrize("body", [{"priority": "idle"}, {"prefetch": True}])
 async def test_an_idle_request_gives_way_to_an_arrival(world: World, body: dict[str, Any]) -> None:
     world.hold()

@@ -38,26 +38,6 @@ async def test_what_cannot_be_changed_leaves_the_keys_as_they_were(
         assert "the former ones stay valid" in caplog.text
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
-def test_a_hangup_changes_the_keys_and_disturbs_no_request(long_model: Path, tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_text("ann:old\n")
-    with ServerProcess("--model", str(long_model), "--api-key-file", str(file)) as process:
-        server = process.started()
-        server.http.headers["Authorization"] = "Bearer old"
-        body = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
-        with server.http.stream("POST", "/v1/completions", json=body) as answer:
-            lines = answer.iter_lines()
-            assert next(lines).startswith("data: ")
-            file.write_text("ann:new\n")
-            server.signal(signal.SIGHUP)
-            server.wait_for_log("1 API keys of 1 owners are valid")
-            assert "data: [DONE]" in lines
-        assert server.http.get("/v1/models").status_code == 401
-        server.http.headers["Authorization"] = "Bearer new"
-        assert server.http.get("/v1/models").status_code == 200
-
-
 HANGS_UP_WHILE_IT_STARTS = """
 import signal, sys
 from pathlib import Path
@@ -76,7 +56,7 @@ sys.exit(main())
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
-def test_a_hangup_while_the_server_starts_has_the_keys_read_again(long_model: Path, tmp_path: Path) -> None:
+def test_a_hangup_has_the_keys_read_again_also_while_the_server_starts(long_model: Path, tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("ann:old\n")
     options = ("--model", str(long_model), "--api-key-file", str(file))
@@ -85,3 +65,15 @@ def test_a_hangup_while_the_server_starts_has_the_keys_read_again(long_model: Pa
         server.wait_for_log("1 API keys of 1 owners are valid")
         for key, status in {"old": 401, "new": 200}.items():
             assert server.http.get("/v1/models", headers={"X-Api-Key": key}).status_code == status
+        server.http.headers["Authorization"] = "Bearer new"
+        body = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
+        with server.http.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            assert next(lines).startswith("data: ")
+            file.write_text("ann:newer\nann:newest\n")
+            server.signal(signal.SIGHUP)
+            server.wait_for_log("2 API keys of 1 owners are valid")
+            assert "data: [DONE]" in lines, "no request is disturbed"
+        assert server.http.get("/v1/models").status_code == 401
+        server.http.headers["Authorization"] = "Bearer newest"
+        assert server.http.get("/v1/models").status_code == 200

@@ -88,18 +88,17 @@ async def test_nothing_is_generated_for_n_predict_0_and_the_prompt_is_in_the_cac
     assert (whole["content"], whole["tokens_predicted"], whole["stop_type"]) == ("", 0, "limit")
     assert (whole["timings"]["prompt_n"], whole["timings"]["predicted_ms"]) == (12, 0.0)
     assert (await answer(world, "warm this up", n_predict=1))["timings"]["cache_n"] == 11
+    uncached = (await answer(world, "warm this up", n_predict=1, cache_prompt=False))["timings"]
+    assert (uncached["cache_n"], uncached["prompt_n"]) == (0, 12)
 
 
-async def test_a_prompt_that_is_not_to_be_cached_is_computed_again(world: World) -> None:
-    await answer(world, n_predict=1)
-    again = (await answer(world, n_predict=1, cache_prompt=False))["timings"]
-    assert (again["cache_n"], again["prompt_n"]) == (0, 5)
-
-
-async def test_an_answer_that_fills_the_context_is_truncated() -> None:
+async def test_an_answer_that_fills_the_context_is_truncated_and_no_end_of_it_a_bias() -> None:
     async with open_world(n_ctx=64) as world:
-        whole = await answer(world, ignore_eos=True)
+        whole = await answer(world, ignore_eos=True, temperature=-1, dry_base=0.5)
         assert (whole["tokens_predicted"], whole["truncated"], whole["stop_type"]) == (59, True, "limit")
+        settings = whole["generation_settings"]
+        assert settings["logit_bias"] == [{"bias": None, "token": EOS}]
+        assert (settings["temperature"], settings["dry_base"]) == (0.0, 1.75), "greedy, and the server's"
 
 
 @pytest.mark.parametrize(
@@ -154,13 +153,9 @@ async def test_progress_and_timings_are_streamed_if_asked_for(world: World) -> N
     assert all(set(event["timings"]) == TIMINGS for event in found)
     assert [event["timings"]["prompt_n"] for event in found[: len(done)]] == done
     assert found[0]["timings"]["prompt_ms"] == 0.0
-
-
-async def test_progress_begins_with_what_is_in_the_cache(world: World) -> None:
-    await answer(world, n_predict=0)
-    found = await events(world, n_predict=1, return_progress=True)
-    steps = [event["prompt_progress"] for event in found if "prompt_progress" in event]
-    assert [(step["processed"], step["cache"], step["total"]) for step in steps] == [(4, 4, 5), (5, 4, 5)]
+    again = await events(world, prompt, n_predict=1, return_progress=True)
+    steps = [event["prompt_progress"] for event in again if "prompt_progress" in event]
+    assert [(step["processed"], step["cache"]) for step in steps] == [(599, 599), (600, 599)]
 
 
 async def test_rates_count_steps(world: World) -> None:
@@ -227,15 +222,7 @@ async def test_probabilities_after_sampling_have_other_names(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    "bias",
-    [
-        [[97, False]],
-        [["a", False]],
-        [["a", -1000.0]],
-        {"97": False},
-        {"a": -1000},
-        [["za", False]],
-    ],
+    "bias", [[[97, False]], [["a", False]], [["a", -1000.0]], {"97": False}, {"a": -1000}, [["za", False]]]
 )
 async def test_a_bias_has_three_forms(world: World, bias: Any) -> None:
     world.model.answers[b"hello"] = b"a"
@@ -246,19 +233,10 @@ async def test_a_bias_has_three_forms(world: World, bias: Any) -> None:
     assert biases[-1]["bias"] in (None, -1000.0)
 
 
-async def test_ignoring_the_end_of_an_answer_is_a_bias_too(world: World) -> None:
-    world.model.answers[b"hello"] = b"a"
-    whole = await answer(world, n_predict=4, ignore_eos=True)
-    assert whole["tokens_predicted"] == 4
-    assert whole["generation_settings"]["logit_bias"] == [{"bias": None, "token": EOS}]
-
-
-async def test_the_same_seed_gives_the_same_answer_and_minus_one_another_each_time(world: World) -> None:
+async def test_minus_one_is_another_seed_each_time(world: World) -> None:
     options = {"temperature": 5, "n_predict": 8, "ignore_eos": True, "top_k": 0}
-    seeded = {(await answer(world, seed=7, **options))["content"] for _ in range(3)}
     free = [await answer(world, seed=-1, **options) for _ in range(3)]
-    assert (len(seeded), len({one["content"] for one in free})) == (1, 3)
-    assert len({one["generation_settings"]["seed"] for one in free}) == 3
+    assert len({one["content"] for one in free}) == len({one["generation_settings"]["seed"] for one in free}) == 3
 
 
 @pytest.mark.parametrize(
@@ -274,44 +252,23 @@ async def test_samplers_have_names_and_letters(world: World, given: Any, expecte
     assert (await answer(world, n_predict=1, samplers=given))["generation_settings"]["samplers"] == expected
 
 
+# Fields with a value of their own each, so that none takes another's place.
+FRACTIONS = (
+    *("temperature", "dynatemp_range", "top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"),
+    *("presence_penalty", "frequency_penalty", "dry_multiplier", "mirostat_eta"),
+)
+NUMBERS = ("top_k", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n", "min_keep", "n_keep", "n_discard")
+ABOVE_ONE = ("dynatemp_exponent", "top_n_sigma", "repeat_penalty", "dry_base", "mirostat_tau")
+
+
 async def test_every_sampling_field_arrives(world: World) -> None:
-    fields = {
-        "temperature": 0.5,
-        "dynatemp_range": 0.25,
-        "dynatemp_exponent": 2.0,
-        "top_k": 7,
-        "top_p": 0.5,
-        "min_p": 0.25,
-        "typical_p": 0.5,
-        "top_n_sigma": 2.0,
-        "xtc_probability": 0.5,
-        "xtc_threshold": 0.25,
-        "repeat_last_n": 8,
-        "repeat_penalty": 1.5,
-        "presence_penalty": 0.5,
-        "frequency_penalty": 0.25,
-        "dry_multiplier": 0.5,
-        "dry_base": 2.0,
-        "dry_allowed_length": 3,
-        "dry_penalty_last_n": 9,
-        "dry_sequence_breakers": ["x"],
-        "mirostat": 2,
-        "mirostat_tau": 4.0,
-        "mirostat_eta": 0.5,
-        "min_keep": 2,
-        "n_probs": 1,
-        "post_sampling_probs": True,
-        "grammar": "root ::= [a-z]",
-        "n_keep": 3,
-        "n_discard": 4,
-    }
+    fields: dict[str, Any] = {name: number / 32 for number, name in enumerate(FRACTIONS, 1)}
+    fields |= {name: number for number, name in enumerate(NUMBERS, 3)}
+    fields |= {name: 1 + number / 8 for number, name in enumerate(ABOVE_ONE, 1)}
+    fields |= {"mirostat": 2, "n_probs": 1, "post_sampling_probs": True, "dry_sequence_breakers": ["x"]}
+    fields |= {"grammar": "root ::= [a-z]"}
     settings = (await answer(world, n_predict=1, **fields))["generation_settings"]
     assert {name: settings[name] for name in fields} == fields
-
-
-async def test_a_negative_temperature_is_greedy_and_a_dry_base_below_one_the_servers(world: World) -> None:
-    settings = (await answer(world, n_predict=1, temperature=-1, dry_base=0.5))["generation_settings"]
-    assert (settings["temperature"], settings["dry_base"]) == (0.0, 1.75)
 
 
 async def test_json_obeys_its_schema(world: World) -> None:
@@ -353,6 +310,45 @@ async def fill(world: World, body: dict[str, Any]) -> Any:
     return (await world.served("/infill", body)).json()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/completion", "/infill"])
+@pytest.mark.parametrize(
+    ("reason", "status", "kind"),
+    [
+        ("superseded", 499, "invalid_request_error"),
+        ("explicit", 499, "invalid_request_error"),
+        ("deadline", 504, "unavailable_error"),
+        ("disconnect", 0, ""),
+    ],
+)
+async def test_a_cut_answer_says_why_and_does_not_look_complete(
+    world: World, path: str, reason: str, *, status: int, kind: str, stream: bool
+) -> None:
+    can_fill_gaps(world)
+    world.hold()
+    body = {"prompt": "hello", "n_predict": 8, "ignore_eos": True, "temperature": 0, "stream": stream}
+    headers = {"x-request-id": "mine", "x-supersede": "key"}
+    exchange = world.begin("POST", path, (GAP if path == "/infill" else {}) | body, headers=headers)
+    await world.step(2)
+    await world.held()
+    if reason == "disconnect":
+        exchange.leave()
+    await world.bring_about(reason)
+    await world.cancelling("mine")
+    world.gate.open()
+    seen = await world.ended("mine")
+    assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", reason, "decode")
+    await exchange.end()
+    if reason == "disconnect":
+        return
+    assert exchange.status == (200 if stream else status)
+    *before, last = exchange.json_events() if stream else [exchange.json()]
+    assert all(event["stop"] is False for event in before)
+    assert (last["error"]["code"], last["error"]["reason"], last["error"]["type"]) == (status, reason, kind)
+    assert last["usage"]["completion_tokens"] >= 0
+    assert "stop" not in last
+
+
 async def test_what_llama_vim_sends_is_answered_as_it_expects(world: World) -> None:
     can_fill_gaps(world)
     prompt = bytes([REP, *b"project\n", SEP, *b"a.py\nimport math\n", SEP, *b"file\n"])
@@ -387,19 +383,16 @@ async def test_what_surrounds_the_gap_may_be_tokens_and_texts(world: World) -> N
     assert found["prompt"].encode() == bytes([PRE, *b"abc", SUF, *b"de", MID])
 
 
-async def test_a_long_text_is_cut_so_that_the_answer_has_room() -> None:
+@pytest.mark.parametrize(("n_predict", "least", "most"), [(64, 128, 256 - 64), (100_000, 100, 256)])
+async def test_a_long_text_is_cut_so_that_the_answer_has_room_and_half_of_the_context_stays(
+    n_predict: int, least: int, most: int
+) -> None:
     async with open_world(n_ctx=256) as world:
         can_fill_gaps(world)
-        found = await fill(world, {"input_prefix": "a" * 5000, "input_suffix": "b" * 5000, "n_predict": 64})
-        assert 128 < found["tokens_evaluated"] <= 256 - 64
+        body = {"input_prefix": "a" * 5000, "input_suffix": "b" * 5000, "n_predict": n_predict, "t_max_predict_ms": 1}
+        found = await fill(world, body)
+        assert least < found["tokens_evaluated"] <= most
         assert found["prompt"].endswith("b\x03")
-
-
-async def test_a_huge_n_predict_leaves_half_of_the_context_to_the_prompt() -> None:
-    async with open_world(n_ctx=256) as world:
-        can_fill_gaps(world)
-        body = {"input_prefix": "a" * 5000, "input_suffix": "", "n_predict": 100_000, "t_max_predict_ms": 1}
-        assert (await fill(world, body))["tokens_evaluated"] > 100
 
 
 async def test_a_model_that_cannot_fill_gaps_says_so(world: World) -> None:

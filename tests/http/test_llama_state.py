@@ -44,12 +44,8 @@ async def test_tokenize(fields: dict[str, Any], tokens: list[Any]) -> None:
 @pytest.mark.parametrize("content", ["short", "long " * 900])
 async def test_detokenize_is_the_way_back(world: World, content: str) -> None:
     tokens = (await world.post("/tokenize", {"content": content})).json()["tokens"]
-    assert (await world.post("/detokenize", {"tokens": tokens})).json() == {"content": content}
-
-
-async def test_detokenize_spells_special_tokens_and_replaces_halves_of_characters(world: World) -> None:
-    assert (await world.post("/detokenize", {"tokens": [104, 256, 195]})).json() == {"content": "h<eos>\ufffd"}
-    assert (await world.post("/detokenize", {})).json() == {"content": ""}
+    for given, text in (({"tokens": tokens}, content), ({"tokens": [104, 256, 195]}, "h<eos>\ufffd"), ({}, "")):
+        assert (await world.post("/detokenize", given)).json() == {"content": text}
 
 
 async def test_a_template_is_applied_and_nothing_computed(world: World) -> None:
@@ -78,6 +74,7 @@ async def test_props_tell_what_is_served() -> None:
 async def test_requests_that_say_nothing_are_sampled_as_the_models_file_advises() -> None:
     model = fake_native.Model()
     model.metadata |= {"general.sampling.temp": "0.2", "general.sampling.top_k": "20", "general.sampling.top_p": "0.9"}
+    model.metadata |= {"general.sampling.mirostat": "2"}
     given = {"sampling": SamplingParams(top_k=40), "sampling_given": frozenset({"top_k"})}
     async with open_world(model=model, **given) as world:
         params = (await world.get("/props")).json()["default_generation_settings"]["params"]
@@ -86,31 +83,17 @@ async def test_requests_that_say_nothing_are_sampled_as_the_models_file_advises(
         await world.complete(max_tokens=1).end()
         await world.chat(max_tokens=1, temperature=0.7).end()
         await world.post("/completion", {"prompt": "x", "n_predict": 1, "top_p": 0.5})
-        sampled = [request.params.sampling for request in requests]
-        assert [(one.temperature, one.top_k, one.top_p) for one in sampled] == [
-            (0.2, 40, 0.9), (0.7, 40, 0.9), (0.2, 40, 0.5),
-        ]  # fmt: skip
-
-
-async def test_a_temperature_of_0_is_greedy_though_the_models_file_advises_mirostat() -> None:
-    model = fake_native.Model()
-    model.metadata |= {"general.sampling.mirostat": "2", "general.sampling.temp": "0.7"}
-    async with open_world(model=model) as world:
-        requests = accepted(world)
         await world.complete(max_tokens=1, temperature=0).end()
-        await world.chat(max_tokens=1).end()
         sampled = [request.params.sampling for request in requests]
-        assert [(one.mirostat, one.is_greedy) for one in sampled] == [(2, True), (2, False)]
-
-
-async def test_idle_slots() -> None:
-    async with open_world(parallel=2, n_ctx=512) as world:
-        idle = {"n_ctx": 512, "speculative": True, "is_processing": False}
-        assert (await world.get("/slots")).json() == [{"id": 0} | idle, {"id": 1} | idle]
+        found = [(one.temperature, one.top_k, one.top_p) for one in sampled]
+        assert found == [(0.2, 40, 0.9), (0.7, 40, 0.9), (0.2, 40, 0.5), (0.0, 40, 0.9)]
+        assert [(one.mirostat, one.is_greedy) for one in sampled] == [(2, False)] * 3 + [(2, True)]
 
 
 async def test_a_busy_slot_tells_of_its_request_while_a_step_runs() -> None:
     async with open_world(parallel=2) as world:
+        free = {"n_ctx": 1024, "speculative": True, "is_processing": False}
+        assert (await world.get("/slots")).json() == [{"id": 0} | free, {"id": 1} | free]
         await world.running_stream("mine", prompt="hello", max_tokens=8)
         await world.step(3)
         await world.held()
@@ -132,18 +115,8 @@ async def test_a_client_can_ask_whether_a_slot_is_free() -> None:
         assert (await world.get("/slots")).status == 200
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/props", "/slots/0?action=erase", "/slots/0?action=save", "/slots/0?action=restore"],
-)
-async def test_what_cannot_be_changed_is_said_to_be_unsupported(world: World, path: str) -> None:
-    exchange = await world.post(path, {"filename": "x"})
-    assert (exchange.status, exchange.json()["error"]["type"]) == (501, "not_supported_error")
-
-
-async def test_an_unknown_action_on_a_slot_is_refused(world: World) -> None:
-    assert (await world.post("/slots/0?action=polish")).refusal == (400, "action")
-
-
-async def test_there_are_no_adapters(world: World) -> None:
+async def test_what_cannot_be_changed_is_said_to_be_unsupported(world: World) -> None:
+    for path in ("/props", *(f"/slots/0?action={action}" for action in ("erase", "save", "restore"))):
+        exchange = await world.post(path, {"filename": "x"})
+        assert (exchange.status, exchange.json()["error"]["type"]) == (501, "not_supported_error")
     assert (await world.get("/lora-adapters")).json() == []

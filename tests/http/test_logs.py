@@ -88,18 +88,19 @@ async def test_completions_that_pile_up_are_reported_once(
 
 @pytest.mark.parametrize("form", mostly_long(["text", "json"], "json"))
 def test_all_that_a_server_writes_is_in_the_form_that_was_asked_for(long_model: Path, form: str) -> None:
-    environment = {"PYLLMCANCEL_LOG_FORMAT": form, "PYLLMCANCEL_LLAMA_LOG": "1"}
+    environment = {"PYLLMCANCEL_LOG_FORMAT": form, "PYLLMCANCEL_LLAMA_LOG": "1", "PYLLMCANCEL_API_KEY": "secret"}
     with ServerProcess("--model", str(long_model), "--store", "off", environment=environment) as server:
         body = {"prompt": "hello", "max_tokens": 2, "session_id": SESSION}
         # No peer is trusted: the client's address is the socket's.
-        answer = server.started().http.post(COMPLETIONS, json=body, headers={"x-forwarded-for": "10.0.0.5"})
+        server.started().http.headers["x-api-key"] = "secret"
+        answer = server.http.post(COMPLETIONS, json=body, headers={"x-forwarded-for": "10.0.0.5"})
         assert answer.status_code == 200
         name = answer.headers["x-request-id"]
         assert server.http.get("/two%0alines%1b[2J", headers={"x-request-id": "lost"}).status_code == 404
         server.signal()
         server.wait()
         lines = server.log.removesuffix("\n").split("\n")
-    assert all(line.isprintable() for line in lines)
+    assert all(line.isprintable() and "secret" not in line for line in lines)
     if form == "text":
         assert all(line[2] == line[5] == ":" and line[8] == "." for line in lines)
         assert any("INFO    llama.cpp: llama_model_loader: " in line for line in lines)

@@ -80,12 +80,9 @@ async def test_a_stream_says_what_the_whole_answer_says(world: World) -> None:
 
 async def test_a_message_begins_before_its_prompt_is_computed(world: World) -> None:
     world.hold()
-    exchange = ask(world, stream=True)
-    await exchange.until_body(b"message_start")
+    exchange = await ask(world, stream=True).until_body(b"message_start")
     await world.held()
     assert [event["type"] for event in exchange.named_events()] == ["message_start", "ping"]
-    world.gate.open()
-    await exchange.end()
 
 
 async def test_a_silent_stream_has_pings() -> None:
@@ -104,28 +101,13 @@ async def test_a_stop_sequence_is_named(world: World, stream: bool) -> None:
     assert (end["stop_reason"], end["stop_sequence"]) == ("stop_sequence", text[2])
 
 
-async def test_a_context_that_is_full_is_told_apart_from_max_tokens() -> None:
-    async with open_world(n_ctx=128) as world:
-        answer = (await ask(world, max_tokens=500, stream=False).end()).json()
-        assert answer["stop_reason"] == "model_context_window_exceeded"
-
-
-async def test_no_tokens_at_all_warm_the_cache_up(world: World) -> None:
-    answer = (await ask(world, max_tokens=0).end()).json()
-    assert (answer["content"], answer["usage"]["output_tokens"]) == ([], 0)
-    assert (await ask(world).end()).json()["usage"]["cache_read_input_tokens"] > 0
-
-
-async def test_tokens_are_counted_as_they_are_used(world: World) -> None:
+async def test_tokens_are_counted_as_they_are_used_and_none_at_all_warm_the_cache_up(world: World) -> None:
     fields = {"system": "Be brief."}
+    warm = (await ask(world, max_tokens=0, **fields).end()).json()
+    assert (warm["content"], warm["usage"]["output_tokens"]) == ([], 0)
     counted = await world.post(COUNT, HELLO | fields)
-    assert counted.json() == {"input_tokens": (await ask(world, **fields).end()).json()["usage"]["input_tokens"]}
-
-
-async def test_more_tokens_are_counted_than_fit() -> None:
-    async with open_world(n_ctx=64) as world:
-        answer = await world.post(COUNT, {"messages": [{"role": "user", "content": "x" * 100}]})
-        assert answer.json()["input_tokens"] > 100
+    assert counted.json() == {"input_tokens": warm["usage"]["input_tokens"]}
+    assert (await ask(world, **fields).end()).json()["usage"]["cache_read_input_tokens"] > 0
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -136,56 +118,45 @@ BASH = {"type": "bash_20250124", "name": "bash"}
 
 
 def blocks(*content: dict[str, Any]) -> dict[str, Any]:
-    return ASKED | {"messages": [USER | {"content": list(content)}]}
+    return {"messages": [USER | {"content": list(content)}]}
 
 
+def in_form(field: str, **form: Any) -> dict[str, Any]:
+    form = {"type": "json_schema"} | form
+    return {field: {"format": form} if field == "output_config" else form}
+
+
+RESULT = {"type": "tool_result", "tool_use_id": "a"}
+
+
+# By kind: fields, words of the message, and the name of the field.
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no max_tokens": (HELLO, "max_tokens: Field required", "max_tokens"),
-    "no messages": ({"max_tokens": 1}, "messages: Field required", "messages"),
-    "empty messages": ({"max_tokens": 1, "messages": []}, "messages", "messages"),
-    "an image in a result": (
-        blocks({"type": "tool_result", "tool_use_id": "a", "content": [IMAGE]}),
-        "without a projector",
-        "messages",
-    ),
+    "no max_tokens": ({"max_tokens": None}, "max_tokens: Field required", "max_tokens"),
+    "no messages": ({"messages": None}, "messages: Field required", "messages"),
+    "empty messages": ({"messages": []}, "messages", "messages"),
+    "an image in a result": (blocks(RESULT | {"content": [IMAGE]}), "without a projector", "messages"),
     "a video": (blocks({"type": "video"}), "'video' is not supported; text and images are", "messages"),
     "a PDF": (blocks({"type": "document", "source": {"type": "base64"}}), "'base64' is not supported", "messages"),
     "a block of no known kind": (blocks({"type": "smell"}), "'smell' is not supported", "messages"),
-    "a choice of a hosted tool": (
-        ASKED | {"tools": [BASH], "tool_choice": BASH | {"type": "tool"}},
-        "bash",
-        "tool_choice",
-    ),
-    "a tool's bad name": (ASKED | {"tools": [BASH, {"name": "a b", "input_schema": {}}]}, "name", "tools"),
-    "two tools of a name": (ASKED | {"tools": [{"name": "a", "input_schema": {}}] * 2}, "two tools", "tools"),
-    "a choice without tools": (ASKED | {"tool_choice": {"type": "any"}}, "no tools", "tool_choice"),
-    "an unknown choice": (ASKED | {"tool_choice": {"type": "tool", "name": "b"}}, "b", "tool_choice"),
-    "a schema": (
-        ASKED | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "nothing"}}}},
-        "",
-        "output_config",
-    ),
-    "a misspelt schema": (
-        ASKED | {"output_config": {"format": {"type": "json_schema", "shema": {}}}},
-        "schema",
-        "output_config",
-    ),
-    "a schema in another API's form": (
-        ASKED | {"output_format": {"type": "json_schema", "schema": {}, "json_schema": {"schema": {"enum": [1]}}}},
-        "json_schema",
-        "output_format",
-    ),
-    "a thread": (ASKED | {"thread": {"id": "x"}}, "thread", "thread"),
-    "a temperature": (ASKED | {"temperature": -1}, "temperature", "temperature"),
-    "a stop sequence": (ASKED | {"stop_sequences": ["x" * 1_000]}, "stop_sequences", "stop_sequences"),
+    "a choice of a hosted tool": ({"tools": [BASH], "tool_choice": BASH | {"type": "tool"}}, "bash", "tool_choice"),
+    "a tool's bad name": ({"tools": [BASH, {"name": "a b", "input_schema": {}}]}, "name", "tools"),
+    "two tools of a name": ({"tools": [{"name": "a", "input_schema": {}}] * 2}, "two tools", "tools"),
+    "a choice without tools": ({"tool_choice": {"type": "any"}}, "no tools", "tool_choice"),
+    "an unknown choice": ({"tool_choice": {"type": "tool", "name": "b"}}, "b", "tool_choice"),
+    "a schema": (in_form("output_config", schema={"type": "nothing"}), "", "output_config"),
+    "a misspelt schema": (in_form("output_config", shema={}), "schema", "output_config"),
+    "another API's": (in_form("output_format", schema={}, json_schema={"schema": {}}), "json_schema", "output_format"),
+    "a thread": ({"thread": {"id": "x"}}, "thread", "thread"),
+    "a temperature": ({"temperature": -1}, "temperature", "temperature"),
+    "a stop sequence": ({"stop_sequences": ["x" * 1_000]}, "stop_sequences", "stop_sequences"),
 }
 
 
 @streaming
 @pytest.mark.parametrize("kind", BAD)
 async def test_bad_input_is_refused_by_name(world: World, kind: str, stream: bool) -> None:
-    body, words, param = BAD[kind]
-    error = error_of(await world.post(MESSAGES, body | {"stream": stream}), 400, "invalid_request_error")
+    fields, words, param = BAD[kind]
+    error = error_of(await ask(world, stream=stream, **fields).end(), 400, "invalid_request_error")
     assert words in error["message"]
     assert error["param"].split("[")[0] == param
 
@@ -214,12 +185,14 @@ async def test_every_error_has_anthropics_shape(
         assert exchange.headers["x-should-retry"] == "false"
 
 
-async def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words() -> None:
+async def test_a_prompt_that_is_too_long_is_counted_and_refused_in_anthropics_words() -> None:
     async with open_world(n_ctx=64) as world:
-        exchange = await ask(world, system="x" * 100).end()
-        error = error_of(exchange, 400, "invalid_request_error")
+        error = error_of(await ask(world, system="x" * 100).end(), 400, "invalid_request_error")
         assert error["message"].startswith("prompt is too long: ")
         assert error["message"].endswith(" tokens > 64 maximum")
+        assert (await world.post(COUNT, HELLO | {"system": "x" * 100})).json()["input_tokens"] > 100
+        full = (await world.post(MESSAGES, {"messages": [USER], "max_tokens": 500})).json()
+        assert full["stop_reason"] == "model_context_window_exceeded", "which is not max_tokens"
 
 
 async def test_too_many_waiting_requests_are_told_to_come_again() -> None:
@@ -256,44 +229,24 @@ async def test_a_cancelled_message_never_looks_complete(world: World, reason: st
     assert not {"message_delta", "message_stop"} & {event["type"] for event in before}
 
 
-async def test_claude_code_finds_a_server(world: World) -> None:
-    assert (await world.begin("HEAD", "/").end()).status == 200
-
-
-async def test_the_session_of_claude_code_is_a_session(world: World) -> None:
-    await ask(world, headers=MINE | {"X-Claude-Code-Session-Id": "4d2df8f4"}).end()
-    assert (await world.request("mine"))["session"] == "4d2df8f4"
-
-
-async def test_a_user_is_named_by_the_metadata() -> None:
-    async with open_world(supersede="user", supersede_chats=True) as world:
-        await ask(world, headers={"x-request-id": "mine"}, metadata={"user_id": "ann"}).end()
-        assert (await world.request("mine"))["supersede"] == " user ann chat"
-
-
 # -- reasoning, text and calls as blocks, and answers that go on where they were cut -----------------------------------
 
 
-WEATHER = {
-    "name": "get_weather",
-    "input_schema": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-        "additionalProperties": False,
-    },
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
 }
+WEATHER = {"name": "get_weather", "input_schema": CITY}
 TEXT = {"type": "text", "citations": None}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": SIGNATURE}
 
 
 async def message_of(world: World, *, stream: bool, **fields: Any) -> dict[str, Any]:
-    exchange = await world.post(
-        "/v1/messages", {"messages": HELLO["messages"], "max_tokens": 200, "temperature": 0, "stream": stream} | fields
-    )
-    assert exchange.status == 200, exchange.body
-    found: dict[str, Any] = added_up(exchange) if stream else exchange.json()
-    return found
+    body = HELLO | {"max_tokens": 200, "temperature": 0, "stream": stream} | fields
+    exchange = await world.served(MESSAGES, body)
+    return added_up(exchange) if stream else dict(exchange.json())
 
 
 def added_up(exchange: Exchange) -> dict[str, Any]:
@@ -317,42 +270,45 @@ def added_up(exchange: Exchange) -> dict[str, Any]:
     return message
 
 
-def calls_of(message: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [(block["name"], block["input"]) for block in message["content"] if block["type"] == "tool_use"]
+BEGUN = {"role": "assistant", "content": [{"type": "text", "text": "The best answer"}]}
+PARIS = {"type": "tool_use", "name": "get_weather", "input": {"city": "Paris"}}
+
+
+def said(text: str) -> dict[str, Any]:
+    return TEXT | {"text": text}
 
 
 @streaming
-async def test_what_the_model_thinks_is_a_block_of_its_own(stream: bool) -> None:
-    async with open_world(model=Says("<think>hm</think>Hi.")) as world:
-        message = await message_of(world, stream=stream)
-        assert message["content"] == [THOUGHT, TEXT | {"text": "Hi."}]
-        assert message["stop_reason"] == "end_turn"
-
-
-@streaming
-async def test_a_call_is_a_block_with_its_input(stream: bool) -> None:
-    async with open_world(model=Says(f"<think>hm</think>I look.\n{CALL}")) as world:
-        message = await message_of(world, stream=stream, tools=[WEATHER])
-        assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use"]
-        assert calls_of(message) == [("get_weather", {"city": "Paris"})]
-        assert message["stop_reason"] == "tool_use"
-
-
-@streaming
-async def test_a_call_that_max_tokens_cuts_has_no_value_that_was_cut(stream: bool) -> None:
-    async with open_world(model=Says(CALL)) as world:
-        cut = len(CALL[: CALL.index("aris")])
-        message = await message_of(world, stream=stream, tools=[WEATHER], max_tokens=cut)
-        assert calls_of(message) == [("get_weather", {})]
-        assert message["stop_reason"] == "max_tokens"
-
-
-@streaming
-async def test_an_answer_goes_on_with_the_assistants_message_and_does_not_tell_it_again(stream: bool) -> None:
-    async with open_world(model=Says("<think></think>The best answer is B.")) as world:
-        begun = {"role": "assistant", "content": [{"type": "text", "text": "The best answer"}]}
-        message = await message_of(world, stream=stream, messages=[*HELLO["messages"], begun])
-        assert message["content"] == [TEXT | {"text": " is B."}]
+@pytest.mark.parametrize(
+    ("answer", "fields", "content", "reason"),
+    [
+        ("<think>hm</think>Hi.", {}, [THOUGHT, said("Hi.")], "end_turn"),
+        (f"<think>hm</think>I look.\n{CALL}", {"tools": [WEATHER]}, [THOUGHT, said("I look.\n"), PARIS], "tool_use"),
+        # A call that is cut has no value that was cut.
+        (CALL, {"tools": [WEATHER], "max_tokens": CALL.index("aris")}, [PARIS | {"input": {}}], "max_tokens"),
+        # An answer that goes on does not tell again what it goes on from.
+        (
+            "<think></think>The best answer is B.",
+            {"messages": [*HELLO["messages"], BEGUN]},
+            [said(" is B.")],
+            "end_turn",
+        ),
+        (
+            f"<think>{'hm ' * 50}</think>Hi.",
+            {"thinking": {"type": "enabled", "budget_tokens": 10}, "max_tokens": 10},
+            [THOUGHT | {"thinking": "hm hm hm h"}],
+            "max_tokens",
+        ),
+    ],
+)
+async def test_thoughts_texts_and_calls_are_blocks(
+    answer: str, fields: dict[str, Any], content: list[Any], reason: str, *, stream: bool
+) -> None:
+    async with open_world(model=Says(answer)) as world:
+        message = await message_of(world, stream=stream, **fields)
+        for block in message["content"]:
+            block.pop("id", None)
+        assert (message["content"], message["stop_reason"]) == (content, reason)
 
 
 async def test_thoughts_that_are_sent_back_are_part_of_the_prompt() -> None:
@@ -365,10 +321,3 @@ async def test_thoughts_that_are_sent_back_are_part_of_the_prompt() -> None:
             messages = [*HELLO["messages"], {"role": "assistant", "content": content}, result]
             counted.append((await world.post("/v1/messages/count_tokens", {"messages": messages})).json())
         assert counted[1]["input_tokens"] >= counted[0]["input_tokens"] + len("a long thought")
-
-
-async def test_thinking_stops_at_its_budget() -> None:
-    async with open_world(model=Says(f"<think>{'hm ' * 50}</think>Hi.")) as world:
-        thinking = {"type": "enabled", "budget_tokens": 10}
-        message = await message_of(world, stream=False, thinking=thinking)
-        assert message["content"][0]["thinking"] == ("hm " * 4)[:10]

@@ -26,20 +26,11 @@ from tests.support.http_world import World, one_of_each, open_world
 ROOT = Path(__file__).parents[2]
 PIN = ROOT / "vendor" / "llama.cpp" / "PIN.toml"
 
-COUNTERS = {
-    "requests": {"outcome"},
-    "requests_cancelled": {"reason"},
-    "tokens_computed": set(),
-    "prompt_tokens": set(),
-    "generated_tokens": set(),
-    "tokens_delivered": set(),
-    "tokens_wasted": set(),
-    "prefix_tokens_reused": set(),
-    "steps_aborted": set(),
-    "steps_redone": set(),
-    "steps_spared": set(),
-    "preemptions": set(),
-}
+COUNTERS: dict[str, set[str]] = {"requests": {"outcome"}, "requests_cancelled": {"reason"}}
+COUNTERS |= {f"{name}_tokens": set() for name in ("prompt", "generated")}
+COUNTERS |= {f"tokens_{name}": set() for name in ("computed", "delivered", "wasted")}
+COUNTERS |= {f"steps_{name}": set() for name in ("aborted", "redone", "spared")}
+COUNTERS |= {name: set() for name in ("prefix_tokens_reused", "preemptions")}
 HISTOGRAMS = {
     "queue_seconds": {"owner"},
     "ttft_seconds": set(),
@@ -72,6 +63,10 @@ async def metrics(world: World) -> Metrics:
 
 async def test_every_name_is_there_with_its_type_and_labels() -> None:
     async with open_world(parallel=1) as world:
+        text = (await world.get("/metrics")).body.decode()
+        for name, label, values in (("", "outcome", FinishReason), ("_cancelled", "reason", CancelReason)):
+            for value in values:
+                assert f'pyllmcancel_requests{name}_total{{{label}="{value}"}} 0.0' in text, "before it happens"
         await one_of_each(world)
         text = (await world.get("/metrics")).body.decode()
         families = {family.name.removeprefix("pyllmcancel_"): family for family in text_string_to_metric_families(text)}
@@ -129,10 +124,11 @@ COUNTED = {
 
 
 async def test_what_a_whole_answer_and_two_cancelled_ones_count() -> None:
-    async with open_world(parallel=1) as world:
+    async with open_world(parallel=1) as world, open_world() as beside:  # which does not mix with it
         await one_of_each(world)
         seen = await metrics(world)
         assert {name: seen[name] for name in COUNTED} == COUNTED
+        assert (await metrics(beside))["requests_total:length"] == 0
 
 
 async def test_every_choice_of_a_request_generates(world: World) -> None:
@@ -153,22 +149,11 @@ async def test_a_choice_that_gives_way_to_another_is_a_preemption() -> None:
         assert seen["prompt_tokens_total"] > 40, "what was preempted is computed once more"
 
 
-async def test_every_outcome_and_every_reason_is_there_before_it_happens(world: World) -> None:
-    text = (await world.get("/metrics")).body.decode()
-    for outcome in FinishReason:
-        assert f'pyllmcancel_requests_total{{outcome="{outcome}"}} 0.0' in text
-    for reason in CancelReason:
-        assert f'pyllmcancel_requests_cancelled_total{{reason="{reason}"}} 0.0' in text
-
-
 async def test_llama_servers_dashboards_find_its_names(world: World) -> None:
     await world.complete("a prompt", max_tokens=3, ignore_eos=True).end()
-    found = {
-        family.name: (family.type, family.samples[0].value)
-        for family in text_string_to_metric_families(
-            (await world.get("/metrics?format=llama-server")).body.decode().replace("llamacpp:", "")
-        )
-    }
+    text = (await world.get("/metrics?format=llama-server")).body.decode().replace("llamacpp:", "")
+    families = text_string_to_metric_families(text)
+    found = {family.name: (family.type, family.samples[0].value) for family in families}
     assert found["prompt_tokens"] == ("counter", 8)
     assert found["tokens_predicted"] == ("counter", 3)
     assert found["n_tokens_max"][1] == 11
@@ -176,7 +161,6 @@ async def test_llama_servers_dashboards_find_its_names(world: World) -> None:
     assert found["n_busy_slots_per_decode"] == ("gauge", 1)
     assert found["requests_processing"] == found["requests_deferred"] == ("gauge", 0)
     assert found["prompt_tokens_seconds"][1] > 0
-    assert (await world.get("/metrics?format=other")).refusal == (400, "format")
 
 
 async def test_what_is_served_and_with_what() -> None:
@@ -184,21 +168,14 @@ async def test_what_is_served_and_with_what() -> None:
         commit = tomllib.load(file)["llama_cpp"]["commit"]
     async with open_world(parallel=3, n_ctx=512) as world:
         text = (await world.get("/metrics")).body.decode()
-        facts = {
-            family.name: family.samples[0].labels
-            for family in text_string_to_metric_families(text)
-            if family.name.endswith("_info")
-        }
-        assert facts["pyllmcancel_build_info"] == {
-            "version": __version__,
-            "llama_cpp": commit,
-            "python": platform.python_version(),
-        }
-        assert facts["pyllmcancel_model_info"] == {
-            "name": "fake-model",
-            "description": world.model.description,
-            "memory": "attention",
-        }
+        facts = {one.name: one.samples[0].labels for one in text_string_to_metric_families(text) if one.samples}
+        built = {"version": __version__, "llama_cpp": commit, "python": platform.python_version()}
+        assert facts["pyllmcancel_build_info"] == built
+        served = {"name": "fake-model", "description": world.model.description, "memory": "attention"}
+        assert facts["pyllmcancel_model_info"] == served
+        for count in (2, 1):
+            world.context.n_threads = count
+            assert (await metrics(world))["compute_threads"] == count
         seen = await metrics(world)
         assert seen["model_size_bytes"] == world.model.size
         assert seen["model_context_tokens"] == world.engine.n_ctx
@@ -216,18 +193,20 @@ async def test_each_owners_waiting_is_its_own() -> None:
         assert [seen[f"queue_seconds_count:{owner}"] for owner in ("alice", "bob", "-")] == [1, 2, 0]
 
 
-async def test_slots_and_cells_in_use() -> None:
-    async with open_world(parallel=2) as world:
-        await world.running_stream("mine", prompt=[7] * 20)
+async def test_the_gauges_follow_what_lives_and_slots_and_cells_in_use() -> None:
+    async with open_world(parallel=1) as world:
+        await world.running_stream("mine", prompt=[7] * 20, session_id="s")
+        await world.submitted("waiting")
         seen = await metrics(world)
+        assert [seen[name] for name in sorted(GAUGES)] == [0, 1, 1, 1]
         assert (seen["slots_used"], seen["cells_used"]) == (1, 0), "the first step has not ended"
         await world.step()
         await world.held()
         assert (await metrics(world))["cells_used"] == 20
         world.gate.open()
-        await world.ended("mine")
+        await world.ended("waiting")
         seen = await metrics(world)
-        assert (seen["slots_used"], seen["cells_used"]) == (0, 0)
+        assert [seen[name] for name in (*sorted(GAUGES), "slots_used", "cells_used")] == [0] * 6
         assert seen["cells_idle"] > 20
 
 
@@ -246,23 +225,6 @@ async def test_a_prefix_that_is_found_is_counted_once(world: World) -> None:
         # Undrafted: a token that is known leaves nothing of the prompt to compute.
         await world.complete("the same prompt", max_tokens=1, temperature=0, **{"speculative.n_max": 0}).end()
     assert (await metrics(world))["prefix_tokens_reused_total"] == len("the same prompt") - 1
-
-
-async def test_a_gauge_shows_how_many_threads_compute(world: World) -> None:
-    for count in (2, 1):
-        world.context.n_threads = count
-        assert (await metrics(world))["compute_threads"] == count
-
-
-async def test_the_gauges_follow_what_lives() -> None:
-    async with open_world(parallel=1) as world:
-        await world.running_stream("running", session_id="s")
-        await world.submitted("waiting")
-        seen = await metrics(world)
-        assert [seen[name] for name in sorted(GAUGES)] == [0, 1, 1, 1]
-        world.gate.open()
-        await world.ended("waiting")
-        assert [(await metrics(world))[name] for name in sorted(GAUGES)] == [0, 0, 0, 0]
 
 
 async def test_a_computation_that_has_ended_is_counted_while_its_client_still_does_not_read(world: World) -> None:
@@ -289,13 +251,6 @@ async def test_a_cancelled_computation_is_not_counted_before_it_has_stopped(worl
     await world.ended("mine")
     seen = await metrics(world)
     assert (seen["requests_cancelling"], seen["requests_total:cancelled"], seen["steps_spared_total"]) == (0, 1, 1)
-
-
-async def test_two_servers_in_one_process_do_not_mix() -> None:
-    async with open_world() as one, open_world() as other:
-        await one.complete(max_tokens=1).end()
-        assert (await metrics(one))["requests_total:length"] == 1
-        assert (await metrics(other))["requests_total:length"] == 0
 
 
 # -- the dashboard and the alerts of ``deploy`` ask for what there is --------------------------------------------------

@@ -26,129 +26,111 @@ from tests.support.endpoints import body_type_of
 from tests.support.http_world import World
 
 SCHEMA: dict[str, Any] = {"type": "object"}
-FUNCTION = {"name": "f", "parameters": SCHEMA}
-TOOL = {"type": "function", "function": FUNCTION}
 TEXT = {"type": "text", "text": "x"}
 USER = {"role": "user", "content": "x"}
+NAMED: dict[str, Any] = {"type": "function", "name": "f"}
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+
+
+def said(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": list(parts)}
+
+
+def form(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind} | fields
+
 
 # Bodies that have, between them, everything that a body may have inside it.
+CALL = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
 CHATS: list[dict[str, Any]] = [
     {
-        "messages": [
-            {"role": "user", "content": [TEXT]},
-            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]},
-        ],
-        "tools": [TOOL],
-        "tool_choice": {"type": "function", "function": {"name": "f"}},
-        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        "messages": [said(TEXT), CALL],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
+        "tool_choice": FUNCTION,
+        "response_format": form("json_schema", json_schema={"name": "x", "schema": SCHEMA}),
         "stream_options": {"include_usage": True},
         "reasoning": {"effort": "low"},
         "thinking": {"type": "enabled"},
         "options": {"num_predict": 1},
+        "lora": [{"id": 0, "scale": 1}],
         "prompt_cache_options": {},
         "structured_outputs": {},
-        "lora": [{"id": 0, "scale": 1}],
     },
-    {
-        "messages": [USER],
-        "tool_choice": {
-            "type": "allowed_tools",
-            "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
-        },
-        "response_format": {"type": "text"},
-    },
-    {"messages": [USER], "response_format": {"type": "json_object", "schema": SCHEMA}},
-    {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-    {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]}]},
-    {"messages": [USER], "response_format": {"type": "json_schema", "schema": SCHEMA}},
-    {"messages": [USER], "prediction": {"type": "content", "content": [TEXT]}},
-    {"messages": [USER], "response_format": {"type": "regex", "pattern": "x"}},
-    {"messages": [USER], "response_format": {"type": "grammar", "grammar": "x"}},
+    {"tool_choice": form("allowed_tools", allowed_tools={"mode": "auto", "tools": [FUNCTION]})},
+    {"messages": [said(form("image_url", image_url={"url": "x"}), form("input_audio", input_audio={"data": "x"}))]},
+    {"prediction": form("content", content=[TEXT])},
+    *(
+        {"response_format": one}
+        for one in (
+            *(form("text"), form("json_object", schema=SCHEMA), form("json_schema", schema=SCHEMA)),
+            *(form("regex", pattern="x"), form("grammar", grammar="x")),
+        )
+    ),
 ]
+IMAGES: list[dict[str, Any]] = [{"type": "base64", "media_type": "image/png", "data": "AAAA"}]
+IMAGES += [{"type": "url", "url": "https://example.org/a.png"}]
 TURNS: list[dict[str, Any]] = [
-    {
-        "role": "user",
-        "content": [
-            TEXT,
-            {"type": "document", "source": {"type": "text", "data": "x"}},
-            {"type": "document", "source": {"type": "content", "content": [TEXT]}},
-            {"type": "search_result", "title": "x", "source": "x", "content": [TEXT]},
-            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
-            {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
-            {
-                "type": "tool_result",
-                "tool_use_id": "x",
-                "content": [TEXT, {"type": "tool_reference", "tool_name": "x"}],
-            },
-        ],
-    },
-    {
-        "role": "assistant",
-        "content": [
-            {"type": "tool_use", "id": "x", "name": "x", "input": {}},
-            {"type": "thinking", "thinking": "x"},
-            {"type": "server_tool_use", "id": "x", "name": "x", "input": {}},
-        ],
-    },
+    said(
+        TEXT,
+        form("document", source={"type": "text", "data": "x"}),
+        form("document", source={"type": "content", "content": [TEXT]}),
+        form("search_result", title="x", source="x", content=[TEXT]),
+        *(form("image", source=source) for source in IMAGES),
+        form("tool_result", tool_use_id="x", content=[TEXT, form("tool_reference", tool_name="x")]),
+    ),
+    said(
+        *(form(kind, id="x", name="x", input={}) for kind in ("tool_use", "server_tool_use")),
+        form("thinking", thinking="x"),
+        role="assistant",
+    ),
 ]
 MESSAGES: list[dict[str, Any]] = [
     {
         "messages": TURNS,
         "system": [TEXT],
-        "tools": [{"name": "x", "input_schema": SCHEMA}, {"type": "bash_20250124", "name": "bash"}],
-        "tool_choice": {"type": "auto"},
-        "thinking": {"type": "adaptive"},
+        "tools": [{"name": "x", "input_schema": SCHEMA}, form("bash_20250124", name="bash")],
+        "tool_choice": form("auto"),
+        "thinking": form("adaptive"),
         "metadata": {"user_id": "x"},
-        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+        "output_config": {"format": form("json_schema", schema=SCHEMA)},
     },
-    {
-        "messages": [USER],
-        "tool_choice": {"type": "tool", "name": "x"},
-        "thinking": {"type": "enabled", "budget_tokens": 1},
-    },
-    {"messages": [USER], "tool_choice": {"type": "none"}},
+    {"tool_choice": form("tool", name="x"), "thinking": form("enabled", budget_tokens=1)},
+    {"tool_choice": form("none")},
+]
+ITEMS = [
+    said(form("input_text", text="x"), form("input_image", image_url="x")),
+    said(form("input_audio", input_audio={"data": "x"})),
+    form("function_call", call_id="x", name="f", arguments="{}"),
+    form("custom_tool_call", call_id="x", name="f", input="x"),
+    form("function_call_output", call_id="x", output="x"),
+    form("reasoning", summary=[form("summary_text", text="x")]),
+    form("reasoning", content=[form("reasoning_text", text="x")]),
+    form("item_reference", id="x"),
+    form("web_search_call", id="x", action=form("search", query="x")),
+    form("tool_search_output", tools=[NAMED]),
 ]
 RESPONSES: list[dict[str, Any]] = [
     {
-        "input": [
-            {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
-            {"role": "user", "content": [{"type": "input_image", "image_url": "x"}]},
-            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]},
-            {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"},
-            {"type": "custom_tool_call", "call_id": "x", "name": "f", "input": "x"},
-            {"type": "function_call_output", "call_id": "x", "output": "x"},
-            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "x"}]},
-            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x"}]},
-            {"type": "item_reference", "id": "x"},
-            {"type": "web_search_call", "id": "x", "action": {"type": "search", "query": "x"}},
-            {"type": "tool_search_output", "tools": [{"type": "function", "name": "f"}]},
-        ],
+        "input": ITEMS,
         "tools": [
-            {"type": "function", "name": "f"},
-            {"type": "custom", "name": "f", "format": {"type": "text"}},
-            {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
-            {"type": "tool_search", "execution": "client"},
-            {"type": "web_search"},
+            *(NAMED, form("custom", name="f", format={"type": "text"}), form("namespace", name="n", tools=[NAMED])),
+            *(form("tool_search", execution="client"), form("web_search")),
         ],
-        "tool_choice": {"type": "function", "name": "f"},
-        "text": {"format": {"type": "text"}},
+        "tool_choice": NAMED,
+        "text": {"format": form("text")},
         "reasoning": {"effort": "low"},
         "stream_options": {},
     },
-    {
-        "input": "x",
-        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
-        "text": {"format": {"type": "json_object"}},
-    },
-    {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}},
+    {"tool_choice": form("allowed_tools", mode="auto", tools=[NAMED]), "text": {"format": form("json_object")}},
+    {"text": {"format": form("json_schema", name="x", schema=SCHEMA)}},
 ]
 BODIES: dict[type[RequestBody], list[dict[str, Any]]] = {
-    ChatBody: CHATS,
+    ChatBody: [{"messages": [USER]} | one for one in CHATS],
     CompletionBody: [{"prompt": "x"}],
     TranscriptionBody: [{"file": b"RIFF"}],
-    MessagesBody: [one | {"max_tokens": 1} for one in MESSAGES],
-    CountBody: MESSAGES,
-    ResponsesBody: RESPONSES,
+    MessagesBody: [{"messages": [USER], "max_tokens": 1} | one for one in MESSAGES],
+    CountBody: [{"messages": [USER]} | one for one in MESSAGES],
+    ResponsesBody: [{"input": "x"} | one for one in RESPONSES],
     EmbeddingBody: [{"input": {"prompt_string": "x"}}, {"input": [{"content": [TEXT]}]}],
     LookupBody: [{"conversation_ids": ["x"]}],
     LlamaEmbeddingBody: [{"input": {"prompt_string": "x"}}],
@@ -273,11 +255,13 @@ def test_what_is_empty_stays_where_it_is_a_value(field: str, empty: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "body", [{"messages": None}, {"messages": [{"role": None}]}, {"messages": []}, {"messages": ""}]
+    ("kind", "body"),
+    [(ChatBody, {"messages": value}) for value in (None, [{"role": None}], [], "")]
+    + [(CancelBody, {"request_ids": [], "session": "x"})],  # a filter that came out empty is none to leave out
 )
-def test_what_is_required_stays_required(body: dict[str, Any]) -> None:
+def test_what_is_required_stays_required(kind: type[RequestBody], body: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        ChatBody.model_validate(body)
+        kind.model_validate(body)
 
 
 @pytest.mark.parametrize("empty", ["", None])
@@ -295,20 +279,12 @@ def test_a_custom_call_is_one_of_a_function_of_one_text() -> None:
     assert found["function"] == {"name": "f", "arguments": '{"input": "x"}'}
 
 
-def test_a_filter_that_came_out_empty_is_no_filter_to_leave_out() -> None:
-    with pytest.raises(ValidationError):
-        CancelBody.model_validate({"request_ids": [], "session": "x"})
-
-
 def test_null_says_that_a_completion_has_no_limit() -> None:
     assert CompletionBody.model_validate({"prompt": "x", "max_tokens": None}).most_tokens is None
     assert CompletionBody.model_validate({"prompt": "x"}).most_tokens == 16
 
 
 async def test_a_null_that_a_template_could_see_is_not_there(world: World) -> None:
-    body = {
-        "messages": [{"role": "user", "content": "x", "name": None}],
-        "chat_template_kwargs": {"enable_thinking": None},
-    }
+    body = {"messages": [USER | {"name": None}], "chat_template_kwargs": {"enable_thinking": None}}
     shown = (await world.post("/apply-template", body)).json()
     assert shown == (await world.post("/apply-template", {"messages": [USER]})).json()

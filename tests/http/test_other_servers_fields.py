@@ -1,6 +1,5 @@
 """Fields of llama-server, vLLM and Ollama on OpenAI's two endpoints: what `field_table.json` does not say of them."""
 
-import json
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
 PATHS = pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 PROMPT = b"hello"
+ODD = 'a"b\\c\nd\té\U0001f600/'  # a choice may have any characters
 
 
-async def ask(world: World, path: str, **fields: Any) -> Exchange:
-    needed: dict[str, Any] = {"prompt": PROMPT.decode()}
-    if path == CHAT:
-        needed = {"messages": [{"role": "user", "content": PROMPT.decode()}]}
-    return await world.post(path, needed | fields)
+async def ask(world: World, path: str, content: str = PROMPT.decode(), **fields: Any) -> Exchange:
+    begin = world.complete if path == COMPLETIONS else world.chat
+    return await begin(content, **fields).end()
 
 
 async def choice_of(world: World, path: str, **fields: Any) -> tuple[str, str]:
@@ -38,6 +36,13 @@ def say(world: World, path: str, answer: bytes) -> None:
 @pytest.mark.parametrize(
     ("fields", "text", "reason"),
     [
+        ({"min_tokens": 8, "max_tokens": 8}, None, "length"),
+        ({"n": 1, "n_cmpl": 2}, "one two", "stop"),
+        ({"structured_outputs": {"choice": [ODD]}, "max_tokens": 50}, None, "stop"),
+        ({"keep_alive": -1, "sse_ping_interval": -1, "id_slot": 3}, "one two", "stop"),
+        ({"functions": [], "function_call": "none", "format": "", "options": None}, "one two", "stop"),
+        ({"stop_token_ids": [], "guided_json": None, "structured_outputs": None}, "one two", "stop"),
+        ({"options": {"top_k": 3, "repeat_last_n": -1, "seed": 1, "num_ctx": 512, "num_keep": 4}}, "one two", "stop"),
         ({"options": {"num_predict": 3}, "n_predict": 5}, "one t", "length"),
         ({"options": {"num_predict": -2}}, "one two", "stop"),
         ({"stop": "two", "options": {"stop": ["e"]}}, "one ", "stop"),
@@ -49,20 +54,13 @@ def say(world: World, path: str, answer: bytes) -> None:
         ({"response_format": {"type": "regex", "pattern": "a\nb"}}, "a\nb", "stop"),
     ],
 )
-async def test_limits_and_forms_have_other_names(
+async def test_limits_and_forms_have_other_names_and_what_is_accepted_is_not_told_as_ignored(
     world: World, path: str, fields: dict[str, Any], text: str | None, reason: str
 ) -> None:
     say(world, path, b"one two")
     found = await choice_of(world, path, **{"temperature": 0} | ({} if path == CHAT else {"max_tokens": None}) | fields)
     assert found[1] == reason
     assert text is None or found[0] == text
-
-
-@PATHS
-async def test_an_answer_has_at_least_so_many_tokens(world: World, path: str) -> None:
-    say(world, path, b"no")
-    text, reason = await choice_of(world, path, min_tokens=5, max_tokens=5, temperature=0)
-    assert (text[:2], reason) == ("no", "length")
 
 
 class Controls(fake_native.Model):
@@ -95,16 +93,12 @@ async def test_the_first_token_may_be_left_out(adds: bool | None, n_tokens: int)
 
 
 @PATHS
-@pytest.mark.parametrize("most", [3, -1])
-async def test_a_prompt_may_be_cut_at_its_beginning(path: str, most: int) -> None:
+@pytest.mark.parametrize(("most", "n_tokens"), [(3, 3), (-1, 63)])
+async def test_a_prompt_may_be_cut_at_its_beginning(path: str, most: int, n_tokens: int) -> None:
     async with open_world(n_ctx=64) as world:
-        long = "x" * 500 + "end"
-        fields: dict[str, Any] = {"prompt": long}
-        if path == CHAT:
-            fields = {"messages": [{"role": "user", "content": long}]}
-        exchange = await world.post(path, fields | {"truncate_prompt_tokens": most, "max_tokens": 1})
-        assert exchange.json()["usage"]["prompt_tokens"] == (3 if most == 3 else 63)
-        assert (await world.post(path, fields)).status == 400
+        exchange = await ask(world, path, "x" * 500, truncate_prompt_tokens=most, max_tokens=1)
+        assert exchange.json()["usage"]["prompt_tokens"] == n_tokens
+        assert (await ask(world, path, "x" * 500)).status == 400
 
 
 @PATHS
@@ -118,33 +112,8 @@ async def test_tokens_are_returned(world: World, path: str, stream: bool) -> Non
 
 
 @PATHS
-async def test_of_two_names_of_the_number_of_choices_openais_counts(world: World, path: str) -> None:
-    assert len((await ask(world, path, max_tokens=1, n=1, n_cmpl=2)).json()["choices"]) == 1
-
-
-@PATHS
 async def test_an_answer_may_have_chosen_fields_only(world: World, path: str) -> None:
     exchange = await ask(world, path, max_tokens=1, response_fields=["usage/total_tokens", "model", "nothing"])
     assert set(exchange.json()) == {"usage/total_tokens", "model"}
     whole = await ask(world, path, max_tokens=1, response_fields=["content", "stop_type"])
     assert {"id", "choices", "usage"} <= set(whole.json())
-
-
-@PATHS
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"keep_alive": -1, "sse_ping_interval": -1, "id_slot": 3},
-        {"functions": [], "function_call": "none"},
-        {"format": "", "options": None, "stop_token_ids": [], "guided_json": None, "structured_outputs": None},
-        {"options": {"temperature": 0.5, "top_k": 3, "repeat_last_n": -1, "seed": 1, "num_ctx": 512, "num_keep": 4}},
-    ],
-)
-async def test_what_is_accepted_is_not_told_as_ignored(world: World, path: str, fields: dict[str, Any]) -> None:
-    await choice_of(world, path, max_tokens=2, **fields)
-
-
-async def test_a_choice_may_have_any_characters(world: World) -> None:
-    wanted = 'a"b\\c\nd\té\U0001f600/'
-    exchange = await ask(world, COMPLETIONS, structured_outputs={"choice": [wanted]}, max_tokens=50)
-    assert exchange.status == 200, json.dumps(exchange.json())

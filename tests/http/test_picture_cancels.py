@@ -21,7 +21,7 @@ from tests.support.media_files import data_url, png
 COMPLETION = "/completion"
 RED, BLUE = png(), png(4, 4, colour=(0, 0, 250))
 MINE = {"x-request-id": "mine", "x-supersede": "key"}
-ENDS = ["client", "cancel", "newer", "session"]
+ENDS = ["disconnect", "explicit", "superseded", "session"]
 
 
 def asking(picture: bytes = RED, **fields: Any) -> dict[str, Any]:
@@ -54,18 +54,14 @@ async def held(**options: Any) -> AsyncIterator[tuple[World, HeldEncoder]]:
             encoder.go.set()
 
 
-async def end(world: World, exchange: Exchange, how: str) -> Any:
-    """Cancel the request `mine`; returns what reports that its computation has stopped, if anything does."""
-    match how:
-        case "client":
-            exchange.leave()
-        case "cancel":
-            return world.begin("POST", "/v1/requests/mine/cancel")
-        case "newer":
-            world.complete("newer", headers={"x-supersede": "key"}, max_tokens=1)
-        case "session":
-            return world.begin("POST", "/v1/sessions/s/cancel")
-    return None
+async def end(world: World, exchange: Exchange, how: str) -> None:
+    """Cancel the request `mine`, of the session `s`."""
+    if how == "disconnect":
+        exchange.leave()
+    elif how == "session":
+        assert (await world.post("/v1/sessions/s/cancel?wait=false")).status == 200
+    else:
+        await world.bring_about(how)
 
 
 async def test_the_progress_of_a_prompt_says_that_its_picture_is_encoded() -> None:
@@ -91,18 +87,14 @@ async def test_a_picture_is_encoded_no_further_than_its_request_lives(how: str, 
         await asyncio.to_thread(encoder.begun.wait)
         # Others are answered meanwhile, and get the same.
         assert (await world.complete("beside", max_tokens=30, temperature=0).end()).json()["choices"] == alone
-        reported = await end(world, exchange, how)
+        await end(world, exchange, how)
         await world.cancelling("mine")
         encoder.go.set()
         assert (await world.ended("mine"))["status"] == "cancelled"
         assert encoder.encoded == []
-        if reported is not None:
-            await reported.end()
-            assert reported.status == 200
-        if how != "client":
-            await exchange.end()
-            assert b"cancelled" in exchange.body
-            assert b"[DONE]" not in exchange.body
+        await exchange.end()
+        assert (b"cancelled" in exchange.body) == (how != "disconnect")
+        assert b"[DONE]" not in exchange.body
         # Nothing of the cancelled one is left in the way of the next.
         assert ((await world.post(CHAT, asking())).status, len(encoder.encoded)) == (200, 1)
 
@@ -120,13 +112,9 @@ async def test_a_file_is_decoded_no_further_than_its_request_lives(how: str, pat
             body = {"prompt": {"prompt_string": mark, "multimodal_data": [data]}, "n_predict": 4}
         exchange = world.begin("POST", path, body, headers=MINE | {"x-session-id": "s"})
         await asyncio.to_thread(encoder.decoding.wait)
-        reported = await end(world, exchange, how)
-        if reported is not None:
-            await reported.end()
-            assert reported.status == 200
-        if how != "client":
-            await exchange.end()
-            assert exchange.status == 499
+        await end(world, exchange, how)
+        await exchange.end()
+        assert exchange.status == (0 if how == "disconnect" else 499)
         await asyncio.to_thread(encoder.decoding_ended.wait)
         assert encoder.encoded == []
         assert (await world.post(CHAT, asking(BLUE))).status == 200
@@ -153,28 +141,21 @@ async def test_prepared_pictures_of_requests_have_a_limit() -> None:
 
 async def test_a_prompt_with_pictures_that_is_too_long_is_told() -> None:
     async with open_world(encoder=MediaEncoder(None), n_ctx=64) as world:
-        assert (await world.post(CHAT, asking(messages=asking()["messages"] * 4))).failure == (
-            400,
-            "context_length_exceeded",
-        )
-
-
-async def test_the_raw_prompt_and_the_lists_have_no_text_of_a_picture() -> None:
-    async with open_world(encoder=MediaEncoder(None), expose_prompts=True) as world:
-        answer = (await world.post(CHAT, asking(verbose=True, return_tokens=True))).json()
-        assert "look:" in answer["__verbose"]["prompt"]
-        (seen,) = await world.requests("?status=finished")
-        assert seen["prompt_tokens"] == answer["usage"]["prompt_tokens"]
-        assert (await world.get("/slots")).status == 200
+        exchange = await world.post(CHAT, asking(messages=asking()["messages"] * 4))
+        assert exchange.failure == (400, "context_length_exceeded")
 
 
 async def test_the_texts_of_a_prompt_with_a_picture_are_shown_where_they_are_exposed() -> None:
     async with open_world(encoder=MediaEncoder(None), expose_prompts=True) as world:
-        assert (await world.post(CHAT, asking())).status == 200
+        answer = (await world.post(CHAT, asking(verbose=True, return_tokens=True))).json()
+        (seen,) = await world.requests("?status=finished")
+        assert seen["prompt_tokens"] == answer["usage"]["prompt_tokens"]
+        assert (await world.get("/slots")).status == 200
         feed = FeedClient(world)
         (before,) = (await feed.began())["requests"]
         await world.begin("POST", CHAT, asking(BLUE), headers={"x-request-id": "after"}).end()
         events = await feed.ended("after")
         (after,) = [told.data["request"] for told in events if told.type == "ended"]
+        assert "look:" in answer["__verbose"]["prompt"]
         assert "look:" in before["prompt"]
         assert before["prompt"] == after["prompt"]

@@ -1,5 +1,8 @@
 """The meaning of ``serve``'s options: the configuration that they make."""
 
+from argparse import Action, ArgumentError
+from dataclasses import fields
+from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -10,64 +13,78 @@ from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli import main
 from pyllmcancel.cli.configuration import server_config
 from pyllmcancel.cli.keys import certificate_of
+from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import UsageError
+from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.config import ApiKey, ServerConfig
-from tests.http.test_startup import serve_parser
+from pyllmcancel.server.limits import Limits
+from tests.http.test_startup import serve_actions, serve_parser
 
 
 def config_of(*options: str) -> ServerConfig:
     return server_config(serve_parser().parse_args(["serve", *options]))
 
 
-@pytest.fixture
-def adapter(tmp_path: Path) -> Path:
-    path = tmp_path / "adapter.gguf"
-    path.write_bytes(b"GGUF")
-    return path
+# Of the options that are called as a field of the configuration is: the place of the field.
+PLACES = {
+    field.name: part + field.name
+    for part, kind in (
+        ("sampling.", SamplingParams),
+        ("limits.", Limits),
+        ("engine.", EngineConfig),
+        ("", ServerConfig),
+    )
+    for field in fields(kind)
+}
+# Each of these options takes one of these values, or none. The others name files, or have values of their own kind.
+VALUES = ("7", "0.5", "2", "mean", "q8_0", "user", "refuse")
+APART = {"model", "lora", "mmproj", "chat_template", "samplers", "slot_save_path", "worker_key", "trusted_proxies"}
+APART |= {"cors_origins"}
+CALLED_SO = [action for action in serve_actions() if action.dest in PLACES and action.dest not in APART]
+
+
+@pytest.mark.parametrize("action", CALLED_SO, ids=lambda action: action.dest)
+def test_an_option_reaches_the_field_of_its_name_by_each_of_its_names(
+    action: Action, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, parser = attrgetter(PLACES[action.dest]), serve_parser()
+    values = [()] if action.nargs in (0, "?") else [(value,) for value in VALUES]
+    found = {}
+    for given in product(action.option_strings, *zip(*values, strict=True)):
+        try:
+            arguments = parser.parse_args(["serve", *given])
+            found[given] = read(server_config(arguments))
+        except (SystemExit, ArgumentError, UsageError):
+            continue
+        assert found[given] == getattr(arguments, action.dest)
+    assert {name for name, *_ in found} == set(action.option_strings)
+    # From the environment, too; and the command line wins.
+    text, expected = next((given[1:], one) for given, one in found.items() if one != read(config_of()))
+    variable = action.option_strings[0].removeprefix("--").upper().replace("-", "_")
+    monkeypatch.setenv(f"PYLLMCANCEL_{variable}", text[0] if text else {False: "off"}.get(expected, "on"))
+    assert read(config_of()) == expected
+    other = next((given for given, one in found.items() if one != expected), None)
+    assert other is None or read(config_of(*other)) == found[other]
 
 
 @pytest.mark.parametrize(
     ("options", "name", "value"),
     [
-        ("-a one,two", "engine.alias", "one,two"),
-        ("-c 4096", "engine.ctx_size", 4096),
-        ("-t 3", "engine.threads", 3),
-        ("-tb 2", "engine.threads_batch", 2),
-        ("-b 1024", "engine.batch_size", 1024),
-        ("-ub 64", "engine.ubatch_size", 64),
-        ("-np 7", "engine.parallel", 7),
         ("", "engine.parallel", 4),
         ("", "engine.kv_unified", None),
         ("-np 1", "engine.kv_unified", None),
         ("-np 2", "engine.kv_unified", False),
         ("-np 2 -kvu", "engine.kv_unified", True),
-        ("--no-kv-unified", "engine.kv_unified", False),
-        ("-fa", "engine.flash_attn", "on"),
         ("-fa off", "engine.flash_attn", "off"),
-        ("-ctk q8_0", "engine.cache_type_k", "q8_0"),
-        ("-ctv q4_0", "engine.cache_type_v", "q4_0"),
-        ("-ctxcp 9", "engine.ctx_checkpoints", 9),
-        ("--no-mmap", "engine.mmap", False),
-        ("--mlock", "engine.mlock", True),
-        ("--embeddings --pooling mean", "engine.pooling", "mean"),
         ("--reranking", "engine.pooling", "rank"),
         ("--rerank --pooling rank", "engine.pooling", "rank"),
-        ("--matryoshka", "engine.matryoshka", True),
         ("", "engine.steps_ahead", None),
-        ("--steps-ahead", "engine.steps_ahead", True),
-        ("--no-steps-ahead", "engine.steps_ahead", False),
-        ("--strict-model", "strict_model", True),
-        ("--unknown-fields refuse", "unknown_fields", "refuse"),
         ("--tags chat,small", "tags", ("chat", "small")),
-        ("-n 32", "n_predict", 32),
         ("--n-predict -1", "n_predict", None),
         ("--predict 0", "n_predict", 0),
-        ("-s 42", "seed", 42),
         ("--seed -1", "seed", None),
         ("--sse-ping-interval 0", "sse_ping_interval", 0.0),
         ("--sse-ping-interval -1", "sse_ping_interval", 0.0),
-        ("--stream-keep 60", "stream_keep", 60.0),
-        ("--stream-keep 0", "stream_keep", 0.0),
         ("--cors-origins http://a,http://b", "cors_origins", ("http://a", "http://b")),
         ("--cors-origins HTTPS://Page.example/", "cors_origins", ("https://page.example",)),
         ("--cors-origins *,null,localhost", "cors_origins", ("*", "null", "localhost")),
@@ -78,37 +95,17 @@ def adapter(tmp_path: Path) -> Path:
         ("--allowed-hosts *", "allowed_hosts", ("*",)),
         ("--allowed-hosts ::1,böx.example", "allowed_hosts", ("::1", "xn--bx-fka.example")),
         ("--trusted-proxies 127.0.0.1,10.0.0.0/24", "trusted_proxies", ("127.0.0.1", "10.0.0.0/24")),
-        ("--expose-prompts", "expose_prompts", True),
-        ("--no-slots", "slots", False),
-        ("--no-metrics", "metrics", False),
-        ("--no-ui", "ui", False),
         ("--chat-template chatml", "chat_template", CHATML),
         ("--chat-template {{x}}", "chat_template", "{{x}}"),
         ("--max-body-mib 2", "limits.max_body", 2 << 20),
-        ("--max-body-values 500", "limits.max_body_values", 500),
         ("--max-bodies-mib 16", "limits.max_bodies", 16 << 20),
         ("--max-bodies-mib 1", "limits.max_bodies", 8 << 20),  # one body must fit
-        ("--header-timeout 1.5", "limits.header_timeout", 1.5),
-        ("--body-timeout 2", "limits.body_timeout", 2.0),
-        ("--keep-alive 3", "limits.keep_alive", 3.0),
-        ("--client-timeout 2.5", "limits.client_timeout", 2.5),
         ("--client-timeout 0", "limits.client_timeout", 0.0),
-        ("--reader-stall 0.5", "limits.reader_stall", 0.5),
         ("--reader-stall 0", "limits.reader_stall", 0.0),
-        ("--max-event-clients 3", "limits.max_event_clients", 3),
-        ("--max-connections 5", "limits.max_connections", 5),
-        ("--max-connections-per-address 4", "limits.max_connections_per_address", 4),
         ("--temperature 0.5", "sampling.temperature", 0.5),
-        ("--top-k 3", "sampling.top_k", 3),
-        ("--top-nsigma 1.5", "sampling.top_n_sigma", 1.5),
-        ("--typical 0.9", "sampling.typical_p", 0.9),
         ("--repeat-last-n 8", "sampling.penalty_last_n", 8),
-        ("--repeat-penalty 1.5", "sampling.repeat_penalty", 1.5),
-        ("--presence-penalty 0.5", "sampling.presence_penalty", 0.5),
         ("--frequency-penalty -0.5", "sampling.frequency_penalty", -0.5),
-        ("--dry-multiplier 0.5", "sampling.dry_multiplier", 0.5),
         ("--dynatemp-exp 2", "sampling.dynatemp_exponent", 2.0),
-        ("--mirostat 2", "sampling.mirostat", 2),
         ("--mirostat-lr 0.2", "sampling.mirostat_eta", 0.2),
         ("--mirostat-ent 4", "sampling.mirostat_tau", 4.0),
         ("--samplers top_k;temperature", "sampling.samplers", ("top_k", "temperature")),
@@ -131,7 +128,9 @@ def test_a_step_is_one_ubatch_and_at_most_one_batch(options: str, expected: int)
     assert config_of(*options.split()).engine.step_tokens() == expected
 
 
-def test_adapters_add_up_in_their_order_with_their_scales(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_add_up_in_their_order_with_their_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = tmp_path / "adapter.gguf"
+    adapter.write_bytes(b"GGUF")
     one, scaled = (adapter, 1.0), (adapter, 0.5)
     assert config_of("--lora", str(adapter)).engine.lora == (one,)
     assert config_of("--lora", str(adapter), "--lora", f"{adapter},{adapter}").engine.lora == (one, one, one)
@@ -152,6 +151,11 @@ def test_keys_come_from_the_option_and_from_a_file(tmp_path: Path) -> None:
     assert len({key.owner for key in unnamed}) == 3
     assert config.admin_api_keys == ("root",)
     assert config.shared
+    assert config_of("--api-key", "one", "--admin-api-key", "root").shared, "an administrator is an owner apart"
+    assert not config_of("--api-key", "one").shared
+    for given, words in ((("one,same", "root,same"), "--admin-api-key"), (("\udcff",), "--api-key is not UTF-8")):
+        with pytest.raises(UsageError, match=words):
+            config_of(*chain(*zip(("--api-key", "--admin-api-key"), given, strict=False)))
 
 
 @pytest.mark.parametrize("lines", ["  # a comment\nann:first\n", "\ufeffann:first\n", "\t#\n\n\x0bann:first\r\n"])
@@ -161,19 +165,9 @@ def test_comments_and_marks_in_a_file_of_keys_open_nothing(tmp_path: Path, lines
     assert config_of("--api-key-file", str(path)).api_keys == (ApiKey("ann", "first"),)
 
 
-def test_an_administrator_is_an_owner_apart(tmp_path: Path) -> None:
-    assert config_of("--api-key", "one", "--admin-api-key", "root").shared
-    assert not config_of("--api-key", "one").shared
-    with pytest.raises(UsageError, match="--admin-api-key"):
-        config_of("--api-key", "one,same", "--admin-api-key", "root,same")
-
-
 @pytest.mark.parametrize(
     "lines",
-    [
-        *(b"# nothing\n", b"ann:\n", b":key\n", b"an owner:key\n", b"ann:same\nbob:same\n", b"admin:key\n"),
-        b"\xffkey\n",
-    ],
+    [b"# nothing\n", b"ann:\n", b":key\n", b"an owner:key\n", b"ann:same\nbob:same\n", b"admin:key\n", b"\xffkey\n"],
 )
 def test_a_file_of_keys_that_says_nothing_clear_is_refused(tmp_path: Path, lines: bytes) -> None:
     path = tmp_path / "keys"
@@ -182,15 +176,11 @@ def test_a_file_of_keys_that_says_nothing_clear_is_refused(tmp_path: Path, lines
         config_of("--api-key-file", str(path))
 
 
-def test_a_key_that_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(UsageError, match="--api-key is not UTF-8"):
-        config_of("--api-key", "\udcff")
-
-
-def test_files_that_are_no_certificate_are_refused() -> None:
+def test_files_that_are_no_certificate_are_refused_and_without_files_there_is_none() -> None:
     arguments = serve_parser().parse_args(["serve", "--ssl-key-file", __file__, "--ssl-cert-file", __file__])
     with pytest.raises(UsageError, match="are not PEM files of a private key and its"):
         certificate_of(arguments)
+    assert certificate_of(serve_parser().parse_args(["serve"])) is None
 
 
 def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
@@ -229,21 +219,11 @@ def test_what_cannot_be_meant_ends_with_a_message(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     "options",
     [
-        "--lora-scaled adapter.gguf",
-        "--lora-scaled adapter.gguf:x",
-        "-ngl many",
-        "--n-predict -2",
-        "-ub 0",
-        "--client-timeout 1",
-        "--client-timeout 40000",
-        "--client-timeout -2",
-        "--ubatch 4",
-        "--cors-origins page.example",
-        "--cors-origins https://page.example/path",
-        "--cors-origins https://user@page.example",
-        "--allowed-hosts http://chat.example",
-        "--allowed-hosts chat.example:8000",
-        "--allowed-hosts chat.*",
+        *(f"--lora-scaled {value}" for value in ("adapter.gguf", "adapter.gguf:x")),
+        *("-ngl many", "--n-predict -2", "-ub 0", "--ubatch 4"),
+        *(f"--client-timeout {value}" for value in ("1", "40000", "-2")),
+        *(f"--cors-origins {value}" for value in ("page.example", "https://a.example/path", "https://user@a.example")),
+        *(f"--allowed-hosts {value}" for value in ("http://chat.example", "chat.example:8000", "chat.*")),
     ],
 )
 def test_what_cannot_be_read_is_argparses_to_refuse(capsys: pytest.CaptureFixture[str], options: str) -> None:
@@ -251,7 +231,3 @@ def test_what_cannot_be_read_is_argparses_to_refuse(capsys: pytest.CaptureFixtur
         main(["serve", *options.split()])
     assert ended.value.code == 2
     assert options.split(maxsplit=1)[0] in capsys.readouterr().err
-
-
-def test_without_files_there_is_no_certificate() -> None:
-    assert certificate_of(serve_parser().parse_args(["serve"])) is None

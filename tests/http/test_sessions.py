@@ -19,33 +19,6 @@ def member(world: World, name: str, session: str, parent: str | None = None, **f
     return world.complete(name, headers=headers, **({"max_tokens": 100, "ignore_eos": True} | fields))
 
 
-@pytest.mark.parametrize("n", [1, 3])
-async def test_ten_arrivals_of_one_address_leave_one_live_and_the_tenth_completes(n: int) -> None:
-    """Autocompletion: every keystroke sends a request, and the answers of the older ones are not wanted."""
-    async with open_world(supersede="client-ip", parallel=3) as world:
-        world.hold()
-        exchanges = []
-        for number in range(10):
-            name = f"key-{number}"
-            exchanges.append(
-                world.complete(name, n=n, max_tokens=3, stream=True, headers={"x-request-id": name}, ignore_eos=True)
-            )
-            await world.added(name)
-            counts = world.engine.counts()
-            assert counts.waiting + counts.running == 1
-        world.gate.open()
-        for exchange in exchanges:
-            await exchange.end()
-        listed = {entry["id"]: entry for entry in await world.requests()}
-        assert len(listed) == 10
-        for number, exchange in enumerate(exchanges[:-1]):
-            assert listed[f"key-{number}"]["cancel_reason"] == "superseded"
-            assert listed[f"key-{number}"]["superseded_by"] == f"key-{number + 1}"
-            assert "superseded" in exchange.events[-1]
-        assert listed["key-9"]["status"] == "finished"
-        assert exchanges[-1].events[-1] == "[DONE]"
-
-
 @pytest.mark.parametrize("n", [2, 10])
 async def test_all_chats_of_one_session_complete_as_alone(n: int) -> None:
     """A title, a summary, and the turn itself: agents send the session with each of them."""
@@ -74,9 +47,11 @@ async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_n
         ]
         stranger = member(world, "stranger", "another", max_tokens=4)
         await world.added("stranger")
+        (only,) = (await world.post("/v1/sessions/child/cancel?descendants=false&wait=false")).json()["requests"]
+        assert only["id"] == "b", "descendants can be left out"
         answer = (await world.post("/v1/sessions/root/cancel?wait=false")).json()
         world.gate.open()
-        assert sorted(cancelled["id"] for cancelled in answer["requests"]) == ["a1", "a2", "b", "c", "d"]
+        assert {cancelled["id"] for cancelled in answer["requests"]} >= {"a1", "a2", "c", "d"}
         assert {cancelled["outcome"] for cancelled in answer["requests"]} == {"cancelled"}
         assert [(await exchange.end()).status for exchange in family] == [499] * 5
         assert (await stranger.end()).status == 200
@@ -107,16 +82,6 @@ async def test_a_cancel_reaches_a_request_being_tokenized(world: World, monkeypa
     assert (await member(world, "new", "child", "parent", max_tokens=1).end()).status == 200
 
 
-async def test_descendants_can_be_left_out(world: World) -> None:
-    world.hold()
-    parent, child = member(world, "p", "parent"), member(world, "c", "child", "parent", max_tokens=5)
-    await world.added("c")
-    answer = (await world.post("/v1/sessions/parent/cancel?descendants=false&wait=false")).json()
-    world.gate.open()
-    assert [cancelled["id"] for cancelled in answer["requests"]] == ["p"]
-    assert [(await parent.end()).status, (await child.end()).status] == [499, 200]
-
-
 async def test_a_session_is_listed_with_its_live_requests() -> None:
     async with open_world(parallel=1) as world:
         world.hold()
@@ -132,10 +97,8 @@ async def test_a_session_is_listed_with_its_live_requests() -> None:
 
 async def test_a_request_that_is_refused_does_not_cancel_its_keys_live_one(world: World) -> None:
     await world.running_stream("live", supersede="k")
-    bad = [{"prompt": []}, {"prompt": "x", "n": 129}, {"prompt": "x" * 2000}, {"prompt": [999]}]
-    for fields in bad:
-        exchange = await world.complete(supersede="k", **fields).end()
-        assert exchange.status == 400, exchange.body
+    for prompt, n in (([], 1), ("x", 129), ("x" * 2000, 1), ([999], 1)):
+        assert (await world.complete(prompt, supersede="k", n=n).end()).status == 400
     assert (await world.request("live"))["status"] == "running"
 
 
@@ -190,30 +153,6 @@ async def test_a_cancel_that_does_not_say_which_is_refused(world: World, body: d
     assert (await world.post("/v1/requests/cancel", body)).status == 400
 
 
-async def test_delete_cancels_too(world: World) -> None:
-    world.hold()
-    exchange = member(world, "mine", "s")
-    await world.held()
-    answer = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
-    assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
-    assert (await exchange.end()).status == 499
-    assert (await world.begin("DELETE", "/v1/requests/unknown").end()).status == 404
-
-
-@pytest.mark.parametrize(
-    ("path", "param"),
-    [
-        (f"/v1/sessions/{'x' * 257}/cancel", "session_id"),
-        (f"/v1/sessions/{'x' * 257}/cancel?hold=60", "session_id"),
-        ("/v1/sessions/a\x7fb/cancel?hold=60", "session_id"),
-        (f"/v1/requests/{'x' * 129}/cancel?hold=60", "request_id"),
-        ("/v1/requests/two words/cancel?hold=60", "request_id"),
-    ],
-)
-async def test_what_cannot_come_is_not_held(world: World, path: str, param: str) -> None:
-    assert (await world.post(path)).refusal == (400, param)
-
-
 # -- where a request comes from ----------------------------------------------------------------------------------------
 
 
@@ -227,14 +166,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO, "max_tokens": 1},
     "/v1/messages": {"messages": HELLO, "max_tokens": 1},
 }
+PROXIES = ("127.0.0.0/8", "10.0.0.0/24")
 
 
 async def entry_of(
-    world: World, fields: dict[str, Any], headers: dict[str, str], client: Any = None, path: str = COMPLETIONS
+    world: World, fields: dict[str, Any], headers: dict[str, str], path: str = COMPLETIONS, **options: Any
 ) -> dict[str, Any]:
-    options = {"client": client} if client is not None else {}
-    exchange = await world.begin("POST", path, BODIES[path] | fields, headers=headers, **options).end()
-    assert exchange.status == 200, exchange.body
+    await world.served(path, BODIES[path] | fields, headers=headers, **options)
     return (await world.requests())[0]
 
 
@@ -294,84 +232,56 @@ async def test_a_trace_is_no_session_of_requests_that_name_a_parent(world: World
 
 
 @pytest.mark.parametrize(
-    ("mode", "fields", "headers", "expected"),
+    ("mode", "path", "fields", "headers", "expected"),
     [
-        (None, {"user": "u", "session_id": "s"}, {}, None),
-        (None, {"supersede": "k"}, {}, "k"),
-        (None, {"supersede": "k"}, {"x-supersede": "h"}, "h"),
-        ("user", {}, {}, None),
-        ("user", {"user": "u"}, {}, " user u completion"),
-        ("user", {"safety_identifier": "s"}, {}, " user s completion"),
-        ("user", {"user": "u", "supersede": "k"}, {}, "k"),
-        ("session", {"session_id": "s"}, {}, " session s completion"),
-        ("session", {}, {"x-session-id": "h"}, " session h completion"),
-        ("session", {}, {"traceparent": TRACEPARENT}, None),
-        ("client-ip", {"user": "u"}, {}, " client-ip 127.0.0.1 completion"),
-        ("client-ip", {"max_tokens": 0}, {}, None),
-        ("client-ip", {"max_tokens": 0, "supersede": "k"}, {}, "k"),
+        (None, COMPLETIONS, {"user": "u", "session_id": "s"}, {}, None),
+        (None, COMPLETIONS, {"supersede": "k"}, {}, "k"),
+        (None, COMPLETIONS, {"supersede": "k"}, {"x-supersede": "h"}, "h"),
+        ("user", COMPLETIONS, {}, {}, None),
+        ("user", COMPLETIONS, {"user": "u"}, {}, " user u completion"),
+        ("user", COMPLETIONS, {"safety_identifier": "s"}, {}, " user s completion"),
+        ("user", COMPLETIONS, {"user": "u", "supersede": "k"}, {}, "k"),
+        ("user chats", "/v1/messages", {"metadata": {"user_id": "ann"}}, {}, " user ann chat"),
+        ("session", COMPLETIONS, {"session_id": "s"}, {}, " session s completion"),
+        ("session", COMPLETIONS, {}, {"x-session-id": "h"}, " session h completion"),
+        ("session", COMPLETIONS, {}, {"traceparent": TRACEPARENT}, None),
+        ("client-ip", COMPLETIONS, {"user": "u"}, {}, " client-ip 127.0.0.1 completion"),
+        ("client-ip", COMPLETIONS, {"max_tokens": 0}, {}, None),
+        ("client-ip", COMPLETIONS, {"max_tokens": 0, "supersede": "k"}, {}, "k"),
+        ("client-ip", "/completion", {}, {}, " client-ip 127.0.0.1 completion"),
+        ("client-ip", "/completion", {"n_predict": 0}, {}, None),
+        ("client-ip", "/completion", {"supersede": "k"}, {}, "k"),
+        ("client-ip", "/infill", {}, {}, " client-ip 127.0.0.1 infill"),
+        ("client-ip", "/infill", {"n_predict": 0}, {}, None),
+        ("client-ip", "/infill", {"supersede": "k"}, {}, "k"),
+        ("client-ip", CHAT, {}, {}, None),
+        ("client-ip", "/v1/messages", {}, {}, None),
+        ("client-ip chats", CHAT, {}, {}, " client-ip 127.0.0.1 chat"),
+        ("client-ip chats", CHAT, {"max_tokens": None, "n_predict": 0}, {}, None),
+        ("client-ip", COMPLETIONS, {}, {"x-forwarded-for": "10.0.0.5"}, " client-ip 127.0.0.1 completion"),
+        ("client-ip other", COMPLETIONS, {}, {"x-forwarded-for": "10.0.0.5"}, " client-ip 127.0.0.1 completion"),
+        ("client-ip proxy", COMPLETIONS, {}, {"x-forwarded-for": "11.0.0.5"}, " client-ip 11.0.0.5 completion"),
+        ("client-ip proxy", COMPLETIONS, {}, {"x-forwarded-for": "1.1.1.9, 10.0.0.7"}, " client-ip 1.1.1.9 completion"),
     ],
 )
 async def test_the_key_of_a_request(
-    mode: str | None, fields: dict[str, Any], headers: dict[str, str], expected: str | None
+    mode: str | None, path: str, fields: dict[str, Any], headers: dict[str, str], expected: str | None
 ) -> None:
-    async with open_world(supersede=mode) as world:
-        assert (await entry_of(world, fields, headers))["supersede"] == expected
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "expected"),
-    [
-        ("/v1/completions", {}, " client-ip 127.0.0.1 completion"),
-        ("/completion", {}, " client-ip 127.0.0.1 completion"),
-        ("/completion", {"n_predict": 0}, None),
-        ("/infill", {}, " client-ip 127.0.0.1 infill"),
-        ("/infill", {"n_predict": 0}, None),
-        ("/completion", {"supersede": "k"}, "k"),
-        ("/infill", {"supersede": "k"}, "k"),
-        (CHAT, {}, None),
-        ("/v1/messages", {}, None),
-    ],
-)
-async def test_implied_keys_are_of_a_class_of_endpoint(path: str, fields: dict[str, Any], expected: str | None) -> None:
-    async with open_world(supersede="client-ip") as world:
+    kind, _, more = (mode or "").partition(" ")
+    proxies = {"proxy": PROXIES, "other": ("192.0.2.1",)}.get(more, ())
+    async with open_world(supersede=kind or None, supersede_chats=more == "chats", trusted_proxies=proxies) as world:
         world.model.special_tokens = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
-        assert (await entry_of(world, fields, {}, path=path))["supersede"] == expected
-
-
-async def test_chats_supersede_where_that_is_asked_for() -> None:
-    async with open_world(supersede="client-ip", supersede_chats=True) as world:
-        assert (await entry_of(world, {}, {}, path=CHAT))["supersede"] == " client-ip 127.0.0.1 chat"
-        warm_up = {"max_tokens": None, "n_predict": 0}
-        assert (await entry_of(world, warm_up, {}, path=CHAT))["supersede"] is None
-
-
-async def test_addresses_are_told_apart_and_ports_are_not() -> None:
-    async with open_world(supersede="client-ip") as world:
-        for client in (("10.0.0.1", 1), ("10.0.0.1", 2)):
-            assert (await entry_of(world, {}, {}, client))["supersede"] == " client-ip 10.0.0.1 completion"
-        assert (await entry_of(world, {}, {}, ("::1", 2)))["supersede"] == " client-ip ::1 completion"
+        assert (await entry_of(world, fields, headers, path))["supersede"] == expected
 
 
 @pytest.mark.parametrize(
-    ("proxies", "forwarded_for", "expected"),
-    [
-        ((), "10.0.0.5", "127.0.0.1"),
-        (("192.0.2.1",), "10.0.0.5", "127.0.0.1"),
-        (("127.0.0.1",), "10.0.0.5", "10.0.0.5"),
-        (("127.0.0.0/8", "10.0.0.0/24"), "203.0.113.9, 10.0.0.7", "203.0.113.9"),
-    ],
+    ("client", "expected"),
+    [(("10.0.0.1", 2), "10.0.0.1"), (("10.0.0.1", 1), "10.0.0.1"), (("::1", 2), "::1"), (None, None)],
 )
-async def test_only_a_trusted_proxy_names_a_client(proxies: tuple[str, ...], forwarded_for: str, expected: str) -> None:
-    async with open_world(supersede="client-ip", trusted_proxies=proxies) as world:
-        entry = await entry_of(world, {}, {"x-forwarded-for": forwarded_for})
-        assert entry["supersede"] == f" client-ip {expected} completion"
-
-
-async def test_a_peer_without_an_address_has_no_key() -> None:
+async def test_the_address_of_a_client_is_its_key_and_the_port_is_not(client: Any, expected: str | None) -> None:
     async with open_world(supersede="client-ip") as world:
-        body = {"prompt": "x", "max_tokens": 1}
-        assert (await world.post(COMPLETIONS, body, client=None)).status == 200
-        assert (await world.requests())[0]["supersede"] is None
+        key = (await entry_of(world, {}, {}, client=client))["supersede"]
+        assert key == (expected and f" client-ip {expected} completion")
 
 
 FORMS = ("x" * 257, "a\nb", " before", "after ", "\x7f", "a\u2028b")
@@ -416,10 +326,8 @@ async def test_the_highest_priority_is_first_or_the_lowest_if_that_is_set(low_fi
 
 async def test_a_family_without_an_end_is_refused(world: World) -> None:
     await world.complete(max_tokens=1, session_id="child", parent_session_id="parent").end()
-    assert (await world.complete(session_id="parent", parent_session_id="child").end()).refusal == (
-        400,
-        "parent_session_id",
-    )
+    endless = await world.complete(session_id="parent", parent_session_id="child").end()
+    assert endless.refusal == (400, "parent_session_id")
 
 
 async def test_no_client_can_name_an_implied_key() -> None:

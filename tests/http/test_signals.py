@@ -78,14 +78,13 @@ def test_an_idle_server_ends_at_once_and_says_so(long_model: Path, tmp_path: Pat
         asked = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000000"}
         with serving(long_model, drain=30.0, **asked) as server:
             # Before it is ready there may be a sign of life: it listened before the model was there.
-            ready = next(told for told in iter(lambda: supervisor.recv(4096), None) if told != b"WATCHDOG=1")
-            assert ready == b"READY=1\nSTATUS=serving\nWATCHDOG=1"
+            told = (told for told in iter(lambda: supervisor.recv(4096), None) if told != b"WATCHDOG=1")
+            assert next(told) == b"READY=1\nSTATUS=serving\nWATCHDOG=1"
             began = server.signal(number)
             assert server.wait() == STATUS[number]
             assert time.monotonic() - began < SOON
             assert "Traceback" not in server.log
-        last = next(told for told in iter(lambda: supervisor.recv(4096), None) if told != b"WATCHDOG=1")
-        assert last == b"STOPPING=1\nSTATUS=draining"
+        assert next(told) == b"STOPPING=1\nSTATUS=draining"
 
 
 @pytest.mark.long
@@ -101,44 +100,36 @@ def test_with_a_delay_it_serves_on_and_its_health_says_that_it_drains(long_model
 
 
 @pytest.mark.long
-def test_a_request_that_ends_within_the_drain_is_complete(long_model: Path) -> None:
-    with serving(long_model, drain=600.0) as server, RawClient(server.port) as a, RawClient(server.port) as b:
-        requests = [a.post(stream=True, max_tokens=400), b.post(max_tokens=400)]
-        for request_id in requests:
+def test_what_ends_within_the_drain_is_complete_and_nothing_new_is_taken_on_a_kept_connection(long_model: Path) -> None:
+    with (
+        serving(long_model, drain=600.0) as server,
+        RawClient(server.port) as streaming,
+        RawClient(server.port) as whole,
+        RawClient(server.port) as kept,
+    ):
+        kept.post(max_tokens=1)
+        kept.answer().read()
+        for request_id in (streaming.post(stream=True, max_tokens=400), whole.post(max_tokens=400)):
             server.wait_for(request_id, completion_tokens=lambda n: n > 0)
         began = server.signal()
-        assert events(a.answer())[-1] == "[DONE]"
-        answer = b.answer()
-        assert answer.status == 200
-        assert json.loads(answer.read())["usage"]["completion_tokens"] == 400
+        assert kept.is_closed_by_server()
+        assert events(streaming.answer())[-1] == "[DONE]"
+        answer = whole.answer()
+        assert (answer.status, json.loads(answer.read())["usage"]["completion_tokens"]) == (200, 400)
         assert server.wait() == -signal.SIGTERM
         assert time.monotonic() - began < 120.0, "it does not drain when there are no requests"
 
 
 @pytest.mark.long
-def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model: Path) -> None:
-    with serving(long_model) as server, RawClient(server.port) as busy, RawClient(server.port) as kept:
-        kept.post(max_tokens=1)
-        kept.answer().read()
-        server.wait_for(busy.post(), completion_tokens=lambda n: n > 0)
-        server.signal()
-        assert kept.is_closed_by_server()
-        assert busy.answer().status == 503
-        server.wait()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("first", "second"), [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)], ids=["int", "term"]
-)
-def test_a_second_signal_awaits_no_drain(long_model: Path, first: signal.Signals, second: signal.Signals) -> None:
+@signals
+def test_a_second_signal_awaits_no_drain(long_model: Path, number: signal.Signals) -> None:
     with serving(long_model, drain=60.0) as server, RawClient(server.port) as client:
         mine = client.post()
         server.wait_for(mine, completion_tokens=lambda n: n > 0)
-        server.signal(first)
+        server.signal(number)
         server.wait_for_log("draining: 1 live request")
-        began = server.signal(second)
-        assert server.wait() == STATUS[first]
+        began = server.signal(number)
+        assert server.wait() == STATUS[number]
         assert time.monotonic() - began < SOON
         assert server.log.count(f"request {mine} cancelled (shutdown)") == 1
         assert "Traceback" not in server.log

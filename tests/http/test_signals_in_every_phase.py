@@ -6,7 +6,7 @@ load, between two steps. No test waits for a time.
 
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,11 +15,7 @@ import pytest
 from tests.support.http_process import LIMIT, RawClient, ServerProcess, long_prompt, until
 from tests.support.marks import mostly_long
 
-STATUS = {
-    signal.SIGTERM: -signal.SIGTERM,
-    signal.SIGINT: 128 + signal.SIGINT,
-    signal.SIGKILL: -signal.SIGKILL,
-}
+STATUS = {signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 128 + signal.SIGINT, signal.SIGKILL: -signal.SIGKILL}
 BEGIN = """
 import os, sys, time
 
@@ -122,16 +118,9 @@ def session_of(pid: int) -> list[int]:
 
 @contextmanager
 def begun(model: Path, program: str, *options: str, **environment: str) -> Iterator[ServerProcess]:
-    process = ServerProcess(
-        "--model",
-        str(model),
-        *CELLS,
-        *options,
-        program=BEGIN + program + SERVE,
-        environment=environment,
-        start_new_session=True,
-    )
-    with process:
+    options = ("--model", str(model), *CELLS, *options)
+    program = BEGIN + program + SERVE
+    with ServerProcess(*options, program=program, environment=environment, start_new_session=True) as process:
         yield process
         until(lambda: session_of(process.pid), lambda left: not left)
         assert "Traceback" not in process.log, process.log
@@ -139,11 +128,6 @@ def begun(model: Path, program: str, *options: str, **environment: str) -> Itera
 
 def assert_gone(process: ServerProcess, number: signal.Signals) -> None:
     assert process.wait() == STATUS[number], process.log
-
-
-def assert_gone_of_two(process: ServerProcess, second: signal.Signals) -> None:
-    """After a SIGTERM and another: uvicorn raises both once more in the end, and a SIGTERM ends what it meets."""
-    assert process.wait() == -(signal.SIGKILL if second is signal.SIGKILL else signal.SIGTERM), process.log
 
 
 # The command's own modules, the engine's, and the web framework's, which are imported while the model loads.
@@ -173,32 +157,21 @@ def test_while_it_gets_ready(long_model: Path, program: str, phase: str, number:
         assert "is ready after" not in process.log
 
 
-def idle(_server: ServerProcess, _stack: ExitStack) -> None:
-    """No requests at all."""
-
-
-def prefill(server: ServerProcess, stack: ExitStack) -> None:
+def work(server: ServerProcess, stack: ExitStack, phase: str) -> None:
+    """Have a request come to this phase."""
     client = stack.enter_context(RawClient(server.port))
-    server.wait_for(client.post(prompt=long_prompt()), prompt_tokens_done=lambda n: n > 0)
+    if phase == "prefill":
+        server.wait_for(client.post(prompt=long_prompt()), prompt_tokens_done=lambda n: n > 0)
+    elif phase == "decode":
+        server.wait_for(client.post(stream=True), completion_tokens=lambda n: n > 0)
 
 
-def decode(server: ServerProcess, stack: ExitStack) -> None:
-    client = stack.enter_context(RawClient(server.port))
-    server.wait_for(client.post(stream=True), completion_tokens=lambda n: n > 0)
-
-
-def drain(server: ServerProcess, stack: ExitStack) -> None:
-    decode(server, stack)
-    server.signal(signal.SIGTERM)
-    server.wait_for_log("draining: 1 live request")
-
-
-@pytest.mark.parametrize("phase", mostly_long([idle, prefill, decode], decode))
+@pytest.mark.parametrize("phase", mostly_long(["idle", "prefill", "decode"], "decode"))
 @signals
-def test_it_serves(long_model: Path, phase: Callable[[ServerProcess, ExitStack], None], number: signal.Signals) -> None:
+def test_it_serves(long_model: Path, phase: str, number: signal.Signals) -> None:
     with begun(long_model, "", "--drain", "0") as process, ExitStack() as stack:
         server = process.started()
-        phase(server, stack)
+        work(server, stack, phase)
         server.signal(number)
         assert_gone(server, number)
         with socket.create_server(("127.0.0.1", server.port)):
@@ -206,21 +179,16 @@ def test_it_serves(long_model: Path, phase: Callable[[ServerProcess, ExitStack],
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("program", "phase"), [("", "draining: 1 live request"), (ENDING, "phase end")])
 @signals
-def test_while_it_drains(long_model: Path, number: signal.Signals) -> None:
-    with begun(long_model, "", "--drain", str(10 * LIMIT)) as process, ExitStack() as stack:
+def test_while_it_drains_or_ends(long_model: Path, program: str, phase: str, number: signal.Signals) -> None:
+    drains = not program
+    with begun(long_model, program, "--drain", str(10 * LIMIT if drains else 0)) as process, ExitStack() as stack:
         server = process.started()
-        drain(server, stack)
-        server.signal(number)
-        assert_gone_of_two(server, number)
-
-
-@pytest.mark.long
-@signals
-def test_while_it_ends(long_model: Path, number: signal.Signals) -> None:
-    with begun(long_model, ENDING, "--drain", "0") as process:
-        server = process.started()
+        work(server, stack, "decode" if drains else "idle")
         server.signal(signal.SIGTERM)
-        server.wait_for_log("phase end")
+        server.wait_for_log(phase)
         server.signal(number)
-        assert_gone_of_two(server, number)
+        # Uvicorn raises both signals once more in the end, and a SIGTERM ends what it meets.
+        expected = -(signal.SIGKILL if number is signal.SIGKILL else signal.SIGTERM)
+        assert process.wait() == expected, process.log

@@ -56,6 +56,12 @@ async def act(
     return exchange.status, exchange.json()
 
 
+async def refused(world: World, action: str, words: str = "", param: str = "filename", **options: Any) -> None:
+    status, answer = await act(world, action, **options)
+    assert (status, answer["error"]["param"]) == (400, param)
+    assert words in answer["error"]["message"]
+
+
 def bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
@@ -76,21 +82,6 @@ async def test_a_slot_is_saved_and_restored_into_another(world: World, tmp_path:
     assert restored == {"id_slot": 0, "filename": "slot.bin", "n_restored": n_saved, "n_read": size}
     assert (await ask(world, FRANCE, 0))["cache_n"] == len(FRANCE) - 1
     assert (await ask(world, GERMANY, 1))["cache_n"] == len(GERMANY) - 1, "the other slot is as it was"
-
-
-async def test_a_slot_survives_a_restart(tmp_path: Path) -> None:
-    async with serving(tmp_path) as world:
-        await ask(world, FRANCE, 0)
-        assert (await act(world, "save"))[0] == 200
-    async with serving(tmp_path) as world:
-        assert (await act(world, "restore"))[0] == 200
-        assert (await ask(world, FRANCE))["cache_n"] == len(FRANCE) - 1
-
-
-async def test_a_slot_without_a_name_is_the_one_that_the_answer_tells(world: World) -> None:
-    exchange = await world.post("/completion", {"prompt": FRANCE, "n_predict": 4})
-    status, saved = await act(world, "save", exchange.json()["id_slot"])
-    assert (status, saved["n_saved"]) == (200, len(FRANCE) + 3)
 
 
 async def test_an_erased_slot_has_nothing(world: World) -> None:
@@ -116,8 +107,7 @@ async def test_a_busy_slot_is_saved_when_its_request_has_ended(world: World, tmp
 @pytest.mark.parametrize("filename", BAD_NAMES)
 @pytest.mark.parametrize("action", ["save", "restore"])
 async def test_a_name_outside_the_folder_is_refused(world: World, tmp_path: Path, filename: str, action: str) -> None:
-    status, answer = await act(world, action, 0, filename)
-    assert (status, answer["error"]["param"]) == (400, "filename")
+    await refused(world, action, filename=filename)
     assert files_in(tmp_path) == []
 
 
@@ -136,8 +126,7 @@ async def test_a_body_without_a_name_is_refused(world: World, body: Any) -> None
 @pytest.mark.parametrize("slot", [-1, 4, 1 << 40])
 @pytest.mark.parametrize("action", ["save", "restore", "erase"])
 async def test_a_slot_that_is_not_there_is_refused(world: World, slot: int, action: str) -> None:
-    status, answer = await act(world, action, slot)
-    assert (status, answer["error"]["param"]) == (400, "id_slot")
+    await refused(world, action, param="id_slot", slot=slot)
 
 
 async def test_owners_have_files_of_their_own(tmp_path: Path) -> None:
@@ -150,24 +139,27 @@ async def test_owners_have_files_of_their_own(tmp_path: Path) -> None:
         assert (await act(world, "restore", 1, key="key-a"))[0] == 200
         # The name of a folder is no secret: a file that was moved is still alice's.
         (path,) = files_in(tmp_path, "owner-*/slot.bin")
+        modes = [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent)]
+        assert modes == [0o600, 0o700], "files are readable by their user only"
         await ask(world, GERMANY, 0, "key-b")
         assert (await act(world, "save", 0, "mine.bin", key="key-b"))[0] == 200
         (other,) = files_in(tmp_path, "owner-*/mine.bin")
         path.replace(other)
-        status, answer = await act(world, "restore", 0, "mine.bin", key="key-b")
-        assert (status, answer["error"]["param"]) == (400, "filename")
-        assert "another owner" in answer["error"]["message"]
+        await refused(world, "restore", "another owner", filename="mine.bin", key="key-b")
 
 
-async def test_a_file_of_other_cells_is_refused(tmp_path: Path) -> None:
+async def test_a_slot_survives_a_restart_but_not_with_other_cells(tmp_path: Path) -> None:
     async with serving(tmp_path) as world:
-        await ask(world, FRANCE, 0)
-        assert (await act(world, "save"))[0] == 200
+        # A slot without a name is the one that the answer tells.
+        exchange = await world.post("/completion", {"prompt": FRANCE, "n_predict": 4})
+        status, saved = await act(world, "save", exchange.json()["id_slot"])
+        assert (status, saved["n_saved"]) == (200, len(FRANCE) + 3)
     for options in ({"cache_type_k": "q8_0"}, {"flash_attn": "on"}, {"model": Model("hybrid")}, {"n_ctx": 512}):
         async with serving(tmp_path, **options) as world:
-            status, answer = await act(world, "restore")
-            assert (status, answer["error"]["param"]) == (400, "filename")
-            assert "another model" in answer["error"]["message"]
+            await refused(world, "restore", "another model")
+    async with serving(tmp_path) as world:
+        assert (await act(world, "restore"))[0] == 200
+        assert (await ask(world, FRANCE))["cache_n"] == len(FRANCE) - 1
 
 
 async def test_a_file_that_was_edited_is_refused_and_the_slot_can_be_used(world: World, tmp_path: Path) -> None:
@@ -181,8 +173,7 @@ async def test_a_file_that_was_edited_is_refused_and_the_slot_can_be_used(world:
     path.write_bytes(good[:-1])
     assert (await act(world, "restore", 1))[0] == 400
     path.unlink()
-    status, answer = await act(world, "restore", 1)
-    assert (status, "no such file" in answer["error"]["message"]) == (400, True)
+    await refused(world, "restore", "no such file", slot=1)
     assert (await ask(world, GERMANY, 1))["prompt_n"] > 0
 
 
@@ -190,8 +181,7 @@ async def test_what_is_no_file_is_not_opened(world: World, tmp_path: Path) -> No
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
-        status, answer = await act(world, "restore", filename=name)
-        assert (status, answer["error"]["param"]) == (400, "filename")
+        await refused(world, "restore", filename=name)
 
 
 async def test_a_full_disk_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,14 +208,6 @@ async def test_an_owner_has_only_so_many_files(world: World, monkeypatch: pytest
     monkeypatch.setattr(slot_files, "MAX_FILES", 3)
     await ask(world, FRANCE, 0)
     assert [(await act(world, "save", 0, name))[0] for name in ("a", "b", "c", "a")] == [200, 200, 507, 200]
-
-
-async def test_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
-    async with serving(tmp_path, api_keys=KEYS) as world:
-        await ask(world, FRANCE, 0, "key-a")
-        await act(world, "save", 0, key="key-a")
-    (path,) = files_in(tmp_path, "owner-*/slot.bin")
-    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
 async def test_without_the_option_slots_are_not_named() -> None:

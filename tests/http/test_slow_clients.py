@@ -11,24 +11,32 @@ from pathlib import Path
 import pytest
 
 from tests.http.conftest import CONTEXT
-from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, until
+from tests.support.http_process import RawClient, ServerProcess, until
 from tests.support.marks import mostly_long
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+SIZE = ("--ctx-size", "4096")
+
+
 @pytest.fixture(scope="module")
 def impatient(long_model: Path) -> Iterator[ServerProcess]:
     """A server with short time limits for heads and bodies, within which a client on a busy machine begins to send."""
-    times = ("--header-timeout", "3", "--body-timeout", "3", "--keep-alive", "3")
-    options = (*times, "--ctx-size", str(CONTEXT))
-    with ServerProcess("--model", str(long_model), *options) as process:
+    times = ("--header-timeout", "3", "--body-timeout", "3", "--keep-alive", "3", "--ctx-size", str(CONTEXT))
+    with ServerProcess("--model", str(long_model), *times) as process:
         yield process.started()
 
 
 def error_of(answer: HTTPResponse) -> tuple[int, str]:
     return answer.status, json.loads(answer.read())["error"]["code"]
+
+
+def assert_served(server: ServerProcess) -> None:
+    with RawClient(server.port) as other:
+        other.socket.sendall(HEALTH)
+        assert other.answer().status == 200
 
 
 @pytest.mark.parametrize(
@@ -72,12 +80,11 @@ def test_an_answer_may_take_longer_than_any_of_these_times(impatient: ServerProc
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/health", 200), ("GET", "/metrics", 200), ("GET", "/", 200), ("POST", "/", 405)],
+    ("line", "status"), [("GET /health", 200), ("GET /metrics", 200), ("GET /", 200), ("POST /", 405)]
 )
-def test_public_paths_answer_before_a_body_comes(server: ServerProcess, method: str, path: str, status: int) -> None:
+def test_public_paths_answer_before_a_body_comes(server: ServerProcess, line: str, status: int) -> None:
     with RawClient(server.port) as client:
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+        head = f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
         client.socket.sendall(head.encode() + b"x")
         answer = client.answer()
         assert answer.status == status
@@ -98,9 +105,7 @@ def test_of_too_many_connections_the_one_that_brings_least_is_closed_and_all_are
         slow = [stack.enter_context(RawClient(crowded.port)) for _ in range(20)]
         for client in slow:
             client.socket.sendall(HEAD)
-            with RawClient(crowded.port) as other:
-                other.socket.sendall(HEALTH)
-                assert other.answer().status == 200
+            assert_served(crowded)
         assert slow[0].is_closed_by_server()
 
 
@@ -126,16 +131,11 @@ def test_whose_answer_is_under_way_keeps_the_place(crowded: ServerProcess) -> No
 
 @pytest.mark.long
 def test_with_few_descriptors_a_crowd_does_not_keep_a_request_out(long_model: Path) -> None:
-    with (
-        ServerProcess("--model", str(long_model), "--ctx-size", "4096", files=128) as server,
-        ExitStack() as stack,
-    ):
+    with ServerProcess("--model", str(long_model), *SIZE, files=128) as server, ExitStack() as stack:
         server.started()
         for _ in range(300):
             stack.enter_context(RawClient(server.port)).socket.sendall(HEAD)
-        with RawClient(server.port) as other:
-            other.socket.sendall(HEALTH)
-            assert other.answer().status == 200
+        assert_served(server)
         server.signal()
         assert server.wait() == -signal.SIGTERM
         assert "Traceback" not in server.log
@@ -144,7 +144,7 @@ def test_with_few_descriptors_a_crowd_does_not_keep_a_request_out(long_model: Pa
 
 @pytest.mark.long
 def test_without_any_descriptor_left_it_waits_quietly_until_there_is_one(long_model: Path) -> None:
-    with ServerProcess("--model", str(long_model), "--ctx-size", "4096") as server:
+    with ServerProcess("--model", str(long_model), *SIZE) as server:
         server.started()
         server.http.close()
         n_open = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
@@ -154,21 +154,17 @@ def test_without_any_descriptor_left_it_waits_quietly_until_there_is_one(long_mo
             for _ in range(40):
                 stack.enter_context(RawClient(server.port)).socket.sendall(HEAD)
             server.wait_for_log("no connection can be accepted")
-        with RawClient(server.port) as other:
-            other.socket.sendall(HEALTH)
-            assert other.answer().status == 200
+        assert_served(server)
         assert "Traceback" not in server.log
 
 
 @pytest.mark.long
 def test_half_a_body_does_not_hold_up_the_end(long_model: Path) -> None:
-    with ServerProcess("--model", str(long_model), "--ctx-size", "4096", "--drain", "1000") as server:
+    with ServerProcess("--model", str(long_model), *SIZE, "--drain", "1000") as server:
         server.started()
         with RawClient(server.port) as client:
             client.socket.sendall(HEAD + b"\r\n{")
-            with RawClient(server.port) as later:  # accepted after it, and served: its half has been read
-                later.socket.sendall(HEALTH)
-                assert later.answer().status == 200
+            assert_served(server)  # by a connection that is accepted later: the half has been read
             server.signal()
             assert error_of(client.answer()) == (503, "shutdown")
             assert server.wait() == -signal.SIGTERM
@@ -177,13 +173,8 @@ def test_half_a_body_does_not_hold_up_the_end(long_model: Path) -> None:
 @pytest.mark.long
 def test_a_body_of_many_small_chunks_is_read(server: ServerProcess) -> None:
     body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    spread = body[:1] + b" " * 50_000 + body[1:]
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body[:1] + b" " * 50_000 + body[1:])
+    head = HEAD.replace(b"Content-Length: 1000", b"Transfer-Encoding: chunked")
     with RawClient(server.port) as client:
-        client.socket.sendall(
-            head.encode()
-            + b"Transfer-Encoding: chunked\r\n\r\n"
-            + b"".join(b"1\r\n%c\r\n" % byte for byte in spread)
-            + b"0\r\n\r\n"
-        )
+        client.socket.sendall(head + b"\r\n" + chunks + b"0\r\n\r\n")
         assert client.answer().status == 200

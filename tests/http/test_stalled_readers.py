@@ -1,12 +1,15 @@
-"""Clients that stop reading without closing: generation pauses, and after a while they are cancelled as stalled."""
+"""Clients that stop reading without closing: generation pauses, and after a while they are cancelled as stalled. And
+clients that close their sockets while the event loop is busy elsewhere: the next step begins without them.
+"""
 
 import json
-import re
+import logging
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.request import Request
 from tests.http.conftest import CONTEXT
 from tests.support.fake_model import Model
-from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, until
+from tests.support.http_process import COMPLETIONS, WAYS_TO_LEAVE, RawClient, ServerProcess, events, until
 from tests.support.http_serving import serving
 from tests.support.http_world import World
 from tests.support.step_gate import TEST_LIMIT
@@ -37,9 +40,9 @@ def strict(long_model: Path) -> Iterator[ServerProcess]:
         assert process.wait() == -signal.SIGTERM
 
 
-def read_one_byte(client: RawClient, **fields: Any) -> str:
+def read_one_byte(client: RawClient) -> str:
     """Ask for a stream, and stop reading at its first byte."""
-    request_id = client.post(COMPLETIONS, stream=True, max_tokens=N_TOKENS, ignore_eos=True, **fields)
+    request_id = client.post(COMPLETIONS, stream=True, max_tokens=N_TOKENS, ignore_eos=True)
     assert client.socket.recv(1)
     return request_id
 
@@ -49,23 +52,13 @@ def test_one_that_stops_at_the_first_byte_is_cancelled_as_stalled(strict: Server
         request_id = read_one_byte(client)
         seen = strict.wait_for(request_id, status="cancelled")
         assert (seen["cancel_reason"], seen["phase"], seen["finish_reason"]) == ("stalled", "decode", "cancelled")
-        assert b"[DONE]" not in everything(client), "it must not look complete"
+        assert b"[DONE]" not in everything_from(client), "it must not look complete"
     assert seen["completion_tokens"] < N_TOKENS / 10, "it was not computed for meanwhile"
     strict.wait_for_log(rf"request {request_id} cancelled \(stalled\) in decode")
     strict.wait_for_log("does not read: its connection is closed")
     assert "Traceback" not in strict.log
     metrics = strict.http.get("/metrics").text
     assert 'pyllmcancel_requests_cancelled_total{reason="stalled"}' in metrics
-
-
-def everything(client: RawClient) -> bytes:
-    received = b""
-    try:
-        while piece := client.socket.recv(65_536):
-            received += piece
-    except ConnectionResetError:
-        pass
-    return received
 
 
 @pytest.mark.long
@@ -75,9 +68,7 @@ def test_its_slot_is_anothers_while_it_is_paused(long_model: Path) -> None:
         request_id = read_one_byte(client)
         paused = server.wait_for(request_id, paused=True, slots=[])
         assert (paused["status"], paused["phase"], paused["slots"]) == ("running", "decode", [])
-        gauge = re.search(r"^pyllmcancel_requests_paused (\S+)$", server.http.get("/metrics").text, re.MULTILINE)
-        assert gauge is not None
-        assert float(gauge[1]) == 1.0
+        assert "\npyllmcancel_requests_paused 1.0\n" in server.http.get("/metrics").text
         assert server.http.post(COMPLETIONS, json={"prompt": "another", "max_tokens": 3}).status_code == 200
         assert server.request(request_id)["completion_tokens"] == paused["completion_tokens"]
         assert server.cancel(request_id)["outcome"] == "cancelled"
@@ -86,21 +77,20 @@ def test_its_slot_is_anothers_while_it_is_paused(long_model: Path) -> None:
 # -- on an engine whose steps take little or no time -------------------------------------------------------------------
 
 
-def asked(world: World, client: RawClient, n_tokens: int) -> Request:
-    request_id = client.post(COMPLETIONS, prompt="hello", stream=True, max_tokens=n_tokens, ignore_eos=True)
-    request = until(lambda: world.engine.registry.find(request_id), bool)
-    assert isinstance(request, Request)
-    return request
-
-
-def slow_world(**options: float) -> World:
-    """A world of long events, whose steps take a moment, as real ones do: a late event loop does not find the whole
-    answer computed.
+@contextmanager
+def asked(**options: float) -> Iterator[tuple[World, Request, RawClient]]:
+    """A request for a stream of long events, whose client does not read. Each step takes a moment, as real ones do: a
+    late event loop does not find the whole answer computed.
     """
     model = Model(n_ctx_train=N_CONTEXT)
     world = World(model=model, n_ctx=N_CONTEXT, alias=ALIAS, **{"client_timeout": 0.0, "reader_stall": 0.0} | options)
     world.metrics.on_step_done = lambda _: time.sleep(0.003)
-    return world
+    with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
+        request_id = client.post(COMPLETIONS, prompt="hello", stream=True, max_tokens=N_FAKE, ignore_eos=True)
+        request = until(lambda: world.engine.registry.find(request_id), bool)
+        assert isinstance(request, Request)
+        until(lambda: request.paused, bool)
+        yield world, request, client
 
 
 def n_generated(request: Request) -> int:
@@ -128,38 +118,88 @@ def at_rest(request: Request) -> tuple[int, float]:
 @pytest.mark.long
 def test_a_reader_that_rests_for_longer_than_a_client_may_be_silent_gets_its_whole_answer() -> None:
     """The client's kernel answers each probe of its closed window, but those become rare."""
-    world = slow_world(client_timeout=2.0)
-    with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
-        request = asked(world, client, N_FAKE)
+    with asked(client_timeout=2.0) as (_, request, client):
         n_tokens, rests_at = at_rest(request)
         until(lambda: request.summary().seconds, lambda age: age > rests_at + 8.0)
         assert n_generated(request) == n_tokens, "it was computed for while it was paused"
-        events = client.answer().read().decode().split("\n\n")
+        told = events(client.answer())
     assert request.ended.result(TEST_LIMIT).finish_reason is FinishReason.LENGTH
-    assert events[-2] == "data: [DONE]"
-    texts = [json.loads(event.removeprefix("data: "))["choices"][0]["text"] for event in events[:-2]]
-    assert "".join(texts)
+    assert told[-1] == "[DONE]"
+    assert "".join(json.loads(event)["choices"][0]["text"] for event in told[:-1])
     assert request.usage().completion_tokens == N_FAKE
 
 
 @pytest.mark.long
-def test_what_waits_for_a_reader_is_bounded() -> None:
-    world = slow_world()
-    with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
-        request = asked(world, client, N_FAKE)
-        until(lambda: request.paused, bool)
+@pytest.mark.parametrize("leaving", ["reset", "close", None])
+def test_what_waits_for_a_reader_is_bounded_and_its_end_is_noticed_while_the_engine_sleeps(leaving: str | None) -> None:
+    with asked() as (world, request, client):
         # The event loop may be late by some hundred tokens.
         assert n_generated(request) < N_FAKE / 2
-        world.engine.cancel(request)
-        assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.EXPLICIT
+        if leaving is None:
+            world.engine.cancel(request)
+        else:
+            client.leave(leaving)
+        reason = CancelReason.DISCONNECT if leaving else CancelReason.EXPLICIT
+        assert request.ended.result(TEST_LIMIT).cancel_reason is reason
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("leaving", ["reset", "close"])
-def test_a_paused_client_that_leaves_is_noticed_while_the_engine_sleeps(leaving: str) -> None:
-    world = slow_world()
-    with serving(world) as port, RawClient(port, receive_buffer=SMALL) as client:
-        request = asked(world, client, N_FAKE)
-        until(lambda: request.paused, bool)
-        client.leave(leaving)
-        assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.DISCONNECT
+@contextmanager
+def busy_loop(request: Request) -> Iterator[None]:
+    """The event loop that reads this request's answer does nothing else meanwhile."""
+    busy, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        busy.set()
+        assert go_on.wait(TEST_LIMIT)
+
+    assert request.sink.loop is not None
+    request.sink.loop.call_soon_threadsafe(work)
+    assert busy.wait(TEST_LIMIT)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def accepted(world: World, request_id: str) -> Request:
+    """A running request: a step of it is held."""
+    world.gate.wait_held()
+    found = world.engine.registry.find(request_id)
+    assert isinstance(found, Request)
+    return found
+
+
+def everything_from(client: RawClient) -> bytes:
+    received = b""
+    with suppress(ConnectionResetError):
+        while piece := client.socket.recv(65_536):
+            received += piece
+    return received
+
+
+@pytest.mark.parametrize("way", WAYS_TO_LEAVE)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("n_steps", [0, 2], ids=["prefill", "decode"])
+def test_no_busy_event_loop_is_awaited(way: str, stream: bool, n_steps: int, caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.hold()
+    with serving(world) as port, RawClient(port) as client:
+        mine = accepted(world, client.post(COMPLETIONS, prompt="hello", stream=stream, max_tokens=50, ignore_eos=True))
+        for _ in range(n_steps):
+            world.gate.let_through()
+            world.gate.wait_held()
+        with busy_loop(mine):
+            client.leave(way)
+            assert mine.client is not None
+            until(mine.client.has_left, bool)  # the kernel takes its time
+            world.gate.let_through()
+            ending = mine.ended.result(TEST_LIMIT)
+        answer = everything_from(client) if way == "half-close" else b""
+    assert ending.cancel_reason is CancelReason.DISCONNECT
+    assert world.engine.trace.n_steps == n_steps + 1
+    # The server knows of the leaving by the time the answer ends: to one that does not, its end would be a defect.
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    if stream:
+        assert not answer.endswith(b"0\r\n\r\n"), "it looks complete"
+    else:
+        assert answer == b""

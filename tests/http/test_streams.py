@@ -45,14 +45,19 @@ async def written(world: World, name: str = NAME) -> bytes:
     return (await read(world, name).end()).body
 
 
+async def begun(world: World, **fields: Any) -> Exchange:
+    """A stream of which the first event was read. Steps are held."""
+    world.hold()
+    first = ask(world, **fields)
+    await world.step(2)
+    return await first.until_body(b"data: ")
+
+
 # -- leaving is not cancelling ----------------------------------------------------------------------------------------
 
 
 async def test_an_answer_goes_on_when_its_reader_leaves_and_is_read_again_as_it_was(world: World) -> None:
-    world.hold()
-    first = ask(world)
-    await world.step(2)
-    await first.until_body(b"data: ")
+    first = await begun(world)
     await first.left()
     world.gate.open()
     again = (await read(world).end()).body
@@ -63,9 +68,6 @@ async def test_an_answer_goes_on_when_its_reader_leaves_and_is_read_again_as_it_
 
 async def test_a_client_that_leaves_before_its_submission_finds_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
-    submit = "pyllmcancel.server.generate.submit"
-    from pyllmcancel.server import generate
-
     real = generate.submit
 
     async def late(*arguments: Any) -> Any:
@@ -73,7 +75,7 @@ async def test_a_client_that_leaves_before_its_submission_finds_the_answer(monke
         await go_on.wait()
         return await real(*arguments)
 
-    monkeypatch.setattr(submit, late)
+    monkeypatch.setattr(generate, "submit", late)
     async with open_world() as world:
         first = ask(world)
         await entered.wait()
@@ -102,10 +104,7 @@ async def test_every_streaming_dialect_is_read_again(path: str) -> None:
 
 
 async def test_any_number_of_readers_read_from_any_place_live(world: World) -> None:
-    world.hold()
-    first = ask(world)
-    await world.step(2)
-    await first.until_body(b"data: ")
+    first = await begun(world)
     n_sent = len(first.body)
     readers = [read(world, start=place) for place in (0, 1, n_sent - 1, n_sent)]
     for reader in readers:
@@ -121,26 +120,16 @@ async def test_any_number_of_readers_read_from_any_place_live(world: World) -> N
 async def test_the_name_may_be_in_the_query_as_in_llama_server(world: World) -> None:
     first = await ask(world).end()
     query = "conv_id=conversation%2F1%3A%3Amodel%3AQ8"
-    assert (await world.get(f"/v1/stream?{query}&from=3")).body == first.body[3:]
+    for start in (3, len(first.body)):
+        assert (await world.get(f"/v1/stream?{query}&from={start}")).body == first.body[start:]
     assert (await world.begin("DELETE", f"/v1/stream?{query}").end()).status == 204
     assert (await world.get(f"/v1/stream?{query}")).status == 404
 
 
-async def test_an_ended_stream_is_read_from_its_end(world: World) -> None:
-    first = await ask(world).end()
-    assert (await read(world, start=len(first.body)).end()).body == b""
-
-
-@pytest.mark.parametrize("start", ["-1", "1e3", "x", "9" * 30, "1000000"])
-async def test_a_place_that_is_none_is_refused(world: World, start: str) -> None:
-    await ask(world).end()
-    exchange = await read(world, start=start).end()
-    assert exchange.status == 400
-    assert exchange.json()["error"]["param"] == "from"
-
-
-async def test_unknown_streams_are_not_found(world: World) -> None:
-    assert (await read(world, "unknown").end()).failure == (404, "stream_not_found")
+async def test_unknown_streams_are_not_found_and_an_answer_in_one_piece_has_none(world: World) -> None:
+    assert (await ask(world, stream=False).end()).status == 200
+    for name in ("unknown", NAME):
+        assert (await read(world, name).end()).failure == (404, "stream_not_found")
     assert (await read(world, "x" * 9_000).end()).status == 400
     assert (await world.get("/v1/stream")).status == 400
 
@@ -154,11 +143,6 @@ async def test_unknown_streams_are_not_found(world: World) -> None:
 async def test_an_answer_that_cannot_be_kept_is_not_computed(world: World, fields: dict[str, Any], param: str) -> None:
     assert (await ask(world, **fields).end()).refusal == (400, param)
     assert await world.requests() == []
-
-
-async def test_an_answer_in_one_piece_has_no_stream(world: World) -> None:
-    assert (await ask(world, stream=False).end()).status == 200
-    assert (await read(world).end()).status == 404
 
 
 async def test_a_server_can_keep_nothing() -> None:
@@ -175,11 +159,7 @@ async def test_a_server_can_keep_nothing() -> None:
 
 async def unread(world: World, **fields: Any) -> None:
     """A stream that goes on without a reader, its step held."""
-    world.hold()
-    first = ask(world, **fields)
-    await world.step(2)
-    await first.until_body(b"data: ")
-    await first.left()
+    await (await begun(world, **fields)).left()
     await world.held()
 
 
@@ -306,10 +286,7 @@ async def test_of_a_long_answer_the_oldest_bytes_are_dropped_in_whole_events(mon
 async def test_a_reader_that_is_too_slow_gets_an_error_and_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_module, "MAX_STREAM_BYTES", 1_000)
     async with open_world() as world:
-        world.hold()
-        slow = ask(world, max_tokens=60)
-        await world.step(2)
-        await slow.until_body(b"data: ")
+        slow = await begun(world, max_tokens=60)
         slow.stop_reading()
         world.gate.open()
         await asyncio.wait_for(found(world).stopped(), LIMIT)
@@ -342,10 +319,7 @@ async def test_too_many_that_go_on_are_refused_and_ended_ones_make_room(monkeypa
 async def test_a_stream_is_its_owner_s() -> None:
     mine, theirs = ({"authorization": f"Bearer {key}"} for key in ("key-a", "key-b"))
     async with open_world(api_keys=unnamed("key-a", "key-b")) as world:
-        world.hold()
-        first = ask(world, headers=mine)
-        await world.step(2)
-        await first.until_body(b"data: ")
+        first = await begun(world, headers=mine)
         assert (await read(world, headers=theirs).end()).status == 404
         assert await delete(world, headers=theirs) == 204
         asked = {"conversation_ids": [NAME, "mine"]}
@@ -365,17 +339,9 @@ async def test_a_stream_is_its_owner_s() -> None:
 async def test_lookup_tells_of_the_streams_of_known_conversations(world: World) -> None:
     first = await ask(world).end()
     (entry,) = (await world.post("/v1/streams/lookup", {"conversation_ids": ["conversation/1", "x"]})).json()
-    assert entry | {"started_at": 0, "completed_at": 0} == {
-        "conversation_id": NAME,
-        "request_id": "mine",
-        "is_done": True,
-        "readers": 0,
-        "total_bytes": len(first.body),
-        "dropped_bytes": 0,
-        "started_at": 0,
-        "completed_at": 0,
-    }
-    assert 0 < entry["started_at"] <= entry["completed_at"]
+    assert 0 < entry.pop("started_at") <= entry.pop("completed_at")
+    sizes = {"total_bytes": len(first.body), "dropped_bytes": 0}
+    assert entry == {"conversation_id": NAME, "request_id": "mine", "is_done": True, "readers": 0} | sizes
     assert (await world.post("/v1/streams/lookup", {"conversation_ids": []})).json() == []
     assert (await world.post("/v1/streams/lookup", {"conversation_ids": "x"})).status == 400
 

@@ -33,9 +33,10 @@ async def message_of(world: World, *, stream: bool = False, **fields: Any) -> di
     if not stream:
         (choice,) = exchange.json()["choices"]
         return choice["message"] | {"finish_reason": choice["finish_reason"]}
-    message: dict[str, Any] = {"content": "", "tool_calls": []}
-    for choice in (json.loads(event)["choices"][0] for event in exchange.events[:-1]):
-        assert "finish_reason" not in message, "nothing follows the finish reason"
+    message: dict[str, Any] = {"content": "", "tool_calls": [], "finish_reason": None}
+    for (choice,) in (event["choices"] for event in exchange.json_events()):
+        assert message["finish_reason"] is None, "nothing follows the finish reason"
+        message["finish_reason"] = choice["finish_reason"]
         message["content"] += choice["delta"].get("content") or ""
         for delta in choice["delta"].get("tool_calls", ()):
             if "id" in delta:
@@ -45,50 +46,41 @@ async def message_of(world: World, *, stream: bool = False, **fields: Any) -> di
             else:
                 assert set(delta) == {"index", "function"}
                 message["tool_calls"][delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
-        if choice["finish_reason"] is not None:
-            message["finish_reason"] = choice["finish_reason"]
     return message
 
 
 def called(message: dict[str, Any]) -> list[tuple[str, Any]]:
-    ids = [call["id"] for call in message["tool_calls"]]
-    assert len(set(ids)) == len(ids)
-    assert all(call["type"] == "function" for call in message["tool_calls"])
-    return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message["tool_calls"]]
+    calls = message.get("tool_calls") or []
+    assert len({call["id"] for call in calls}) == len(calls)
+    assert all(call["type"] == "function" for call in calls)
+    return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls]
 
 
 # -- what the model chooses -------------------------------------------------------------------------------------------
 
 
+PARIS = ("get_weather", {"city": "Paris"})
+CALL_NOW = '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+
+
 @streaming
-@pytest.mark.parametrize("choice", [None, "auto"])
-async def test_a_model_that_calls_by_itself(choice: str | None, stream: bool) -> None:
-    async with open_world(model=Says("I look. " + CALL)) as world:
+@pytest.mark.parametrize(
+    ("said", "choice", "content", "calls"),
+    [
+        ("I look. " + CALL, None, "I look. ", [PARIS]),
+        ("I look. " + CALL, "auto", "I look. ", [PARIS]),
+        ("It is 3 < 4. ", None, "It is 3 < 4. ", []),
+        (CALL + CALL_NOW, None, "", [PARIS, ("now", {})]),
+        (CALL, "none", CALL, []),
+    ],
+)
+async def test_a_model_calls_by_itself_or_does_not(
+    said: str, choice: str | None, content: str, calls: list[Any], *, stream: bool
+) -> None:
+    async with open_world(model=Says(said)) as world:
         message = await message_of(world, stream=stream, tools=TOOLS, tool_choice=choice)
-        assert called(message) == [("get_weather", {"city": "Paris"})]
-        assert (message["content"], message["finish_reason"]) == ("I look. ", "tool_calls")
-
-
-@streaming
-async def test_a_model_that_does_not(stream: bool) -> None:
-    async with open_world(model=Says("It is 3 < 4. ")) as world:
-        message = await message_of(world, stream=stream, tools=TOOLS)
-        assert message["content"] == "It is 3 < 4. "
-        assert (message.get("tool_calls", []), message["finish_reason"]) == ([], "stop")
-
-
-@streaming
-async def test_several_calls(stream: bool) -> None:
-    answer = CALL + '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
-    async with open_world(model=Says(answer)) as world:
-        message = await message_of(world, stream=stream, tools=TOOLS)
-        assert called(message) == [("get_weather", {"city": "Paris"}), ("now", {})]
-
-
-async def test_no_call_is_read_if_none_is_wanted() -> None:
-    async with open_world(model=Says(CALL)) as world:
-        message = await message_of(world, tools=TOOLS, tool_choice="none")
-        assert (message["content"], message["finish_reason"]) == (CALL, "stop")
+        assert (message["content"] or "", message["finish_reason"]) == (content, "tool_calls" if calls else "stop")
+        assert called(message) == calls
 
 
 @streaming
@@ -108,14 +100,11 @@ async def test_a_form_of_the_text_binds_the_answers_that_do_not_call() -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [1, 2]}}}
     likes = {str(ord(letter)): 50 for letter in "23"}
     async with open_world(model=Says("3")) as world:
-        message = await message_of(
-            world, tools=TOOLS, response_format=form, temperature=0, max_tokens=1, logit_bias=likes
-        )
+        fields = {"temperature": 0, "max_tokens": 1, "logit_bias": likes}
+        message = await message_of(world, tools=TOOLS, response_format=form, **fields)
         assert (message["content"], message.get("tool_calls")) == ("2", None)
     async with open_world(model=Says(CALL)) as world:
-        assert called(await message_of(world, tools=TOOLS, response_format=form)) == [
-            ("get_weather", {"city": "Paris"})
-        ]
+        assert called(await message_of(world, tools=TOOLS, response_format=form)) == [PARIS]
 
 
 async def test_a_stream_tells_a_call_as_openai_does() -> None:
@@ -135,6 +124,7 @@ async def test_logprobs_are_those_of_all_that_was_written() -> None:
     async with open_world(model=Says(CALL)) as world:
         (choice,) = (await world.chat(tools=TOOLS, logprobs=True).end()).json()["choices"]
         assert "".join(entry["token"] for entry in choice["logprobs"]["content"]) == CALL
+        assert not any(entry["top_logprobs"] for entry in choice["logprobs"]["content"]), "none was asked for"
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -151,15 +141,13 @@ async def test_logprobs_are_those_of_all_that_was_written() -> None:
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
         ({"tools": [tool("f", parameters={"not": {}}, strict=True)]}, "tools[0].function.parameters"),
         ({"tools": TOOLS, "grammar": 'root ::= "x"'}, "grammar"),
+        ({"tools": [], "tool_choice": "auto"}, None),
+        ({"tools": TOOLS, "parallel_tool_calls": True}, None),
     ],
 )
-async def test_tools_that_cannot_be_are_named(world: World, fields: dict[str, Any], param: str) -> None:
-    assert (await world.chat(**fields).end()).refusal == (400, param)
-
-
-async def test_no_tools_are_no_tools(world: World) -> None:
-    assert (await world.chat(tools=[], tool_choice="auto", max_tokens=1).end()).status == 200
-    assert (await world.chat(tools=TOOLS, parallel_tool_calls=True, max_tokens=1).end()).status == 200
+async def test_tools_that_cannot_be_are_named(world: World, fields: dict[str, Any], param: str | None) -> None:
+    exchange = await world.chat(max_tokens=1, **fields).end()
+    assert exchange.status == 200 if param is None else exchange.refusal == (400, param)
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------
@@ -202,17 +190,15 @@ HELLO = [{"role": "user", "content": "hi"}]
 
 
 def body_of(path: str, schema: Any, **fields: Any) -> dict[str, Any]:
-    if path.startswith("/v1/messages"):
-        most = {} if path.endswith("count_tokens") else {"max_tokens": 1}
-        return {"messages": HELLO, "tools": [{"name": "t", "input_schema": schema, **fields}], **most}
+    tool = {"name": "t"} | fields
     if path == "/v1/responses":
-        tool = {"type": "function", "name": "t", "parameters": schema, **fields}
-        return {"input": "hi", "tools": [{"type": "web_search"}, tool], "max_output_tokens": 1}
-    return {
-        "messages": HELLO,
-        "tools": [{"type": "function", "function": {"name": "t", "parameters": schema, **fields}}],
-        "max_tokens": 1,
-    }
+        tools: list[Any] = [{"type": "web_search"}, {"type": "function", "parameters": schema} | tool]
+        return {"input": "hi", "tools": tools, "max_output_tokens": 1}
+    is_chat = path == "/v1/chat/completions"
+    tools = [
+        {"type": "function", "function": tool | {"parameters": schema}} if is_chat else tool | {"input_schema": schema}
+    ]
+    return {"messages": HELLO, "tools": tools} | ({} if path.endswith("count_tokens") else {"max_tokens": 1})
 
 
 PLACES = {
@@ -230,13 +216,11 @@ async def test_what_a_grammar_follows_is_served(world: World, path: str, schema:
 
 
 @pytest.mark.parametrize(("path", "place"), PLACES.items())
-async def test_what_none_follows_is_named_as_the_api_does(world: World, path: str, place: str) -> None:
+async def test_what_none_follows_is_named_as_the_api_does_and_refused_if_it_is_strict(
+    world: World, path: str, place: str
+) -> None:
     exchange = await world.post(path, body_of(path, LACKING))
     assert (exchange.status, exchange.headers.get("x-unenforced")) == (200, f"{place}.$defs.y.not")
-
-
-@pytest.mark.parametrize(("path", "place"), PLACES.items())
-async def test_a_strict_schema_is_refused_where_the_api_has_it(world: World, path: str, place: str) -> None:
     assert (await world.post(path, body_of(path, LACKING, strict=True))).refusal == (400, place)
 
 

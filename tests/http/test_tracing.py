@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,21 @@ from tests.support.otlp_collector import Collector
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 PROMPT = "a secret prompt"
+REQUEST = "text_completion fake-model"
 
 
 class Traced:
-    """The exported spans."""
+    """The exported spans of a server."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
         self.tracing = Tracing(self._exporter)
+
+    @asynccontextmanager
+    async def world(self) -> AsyncIterator[World]:
+        async with open_world(otel=True) as world:
+            world.engine.add_observer(self.tracing)
+            yield world
 
     def spans(self) -> dict[str, list[ReadableSpan]]:
         """By their names; nothing more is exported."""
@@ -54,13 +62,17 @@ async def post(world: World, headers: dict[str, str] | None = None, **fields: An
 
 
 async def test_a_request_is_a_server_span_with_its_phases_inside_it(traced: Traced) -> None:
-    async with open_world(otel=True) as world:
-        world.engine.add_observer(traced.tracing)
-        assert await post(world, {"traceparent": TRACEPARENT, "x-session-id": "talk"}) == 200
+    async with traced.world() as world:
+        headers = {"traceparent": TRACEPARENT, "tracestate": "vendor=1", "x-session-id": "talk"}
+        assert await post(world, headers) == 200
+        await post(world, {"traceparent": f"00-{TRACE}-{PARENT}-00"})  # which its client does not sample
     spans = traced.spans()
-    assert set(spans) == {"text_completion fake-model", "queue", "prefill", "decode"}
-    (request,) = spans["text_completion fake-model"]
+    assert {span.context.trace_id for each in spans.values() for span in each} == {int(TRACE, 16)}
+    assert set(spans) == {REQUEST, "queue", "prefill", "decode"}
+    (request,) = spans[REQUEST]
     assert (request.kind, request.status.status_code) == (SpanKind.SERVER, StatusCode.UNSET)
+    assert request.parent is not None
+    assert (request.parent.span_id, request.parent.trace_state.get("vendor")) == (int(PARENT, 16), "1")
     attributes = dict(request.attributes or {})
     assert attributes["gen_ai.operation.name"] == "text_completion"
     assert attributes["gen_ai.request.model"] == "fake-model"
@@ -70,7 +82,7 @@ async def test_a_request_is_a_server_span_with_its_phases_inside_it(traced: Trac
     begins, ends = [], []
     for name in ("queue", "prefill", "decode"):
         (phase,) = spans[name]
-        assert phase.parent is not None
+        assert phase.parent
         assert phase.parent.span_id == request.context.span_id
         begins.append(phase.start_time)
         ends.append(phase.end_time)
@@ -79,47 +91,25 @@ async def test_a_request_is_a_server_span_with_its_phases_inside_it(traced: Trac
     assert PROMPT not in request.to_json()
 
 
-async def test_the_trace_of_the_client_goes_on(traced: Traced) -> None:
-    async with open_world(otel=True) as world:
-        world.engine.add_observer(traced.tracing)
-        await post(world, {"traceparent": TRACEPARENT, "tracestate": "vendor=1"})
-    for span in (span for each in traced.spans().values() for span in each):
-        assert span.context.trace_id == int(TRACE, 16)
-        if span.kind is SpanKind.SERVER:
-            assert span.parent is not None
-            assert (span.parent.span_id, span.parent.trace_state.get("vendor")) == (int(PARENT, 16), "1")
-
-
 @pytest.mark.parametrize("traceparent", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01"])
 async def test_without_a_trace_of_the_client_each_request_has_its_own(traced: Traced, traceparent: str) -> None:
-    async with open_world(otel=True) as world:
-        world.engine.add_observer(traced.tracing)
+    async with traced.world() as world:
         for _ in range(2):
             await post(world, {"traceparent": traceparent})
-    found = traced.spans()["text_completion fake-model"]
+    found = traced.spans()[REQUEST]
     assert [span.parent for span in found] == [None, None]
     assert len({span.context.trace_id for span in found}) == 2
 
 
-async def test_a_trace_that_its_client_does_not_sample_is_not_exported(traced: Traced) -> None:
-    async with open_world(otel=True) as world:
-        world.engine.add_observer(traced.tracing)
-        await post(world, {"traceparent": f"00-{TRACE}-{PARENT}-00"})
-    assert traced.spans() == {}
-
-
 async def test_a_cancel_is_an_event_and_no_error(traced: Traced) -> None:
-    async with open_world(otel=True) as world:
-        world.engine.add_observer(traced.tracing)
-        world.hold()
-        exchange = world.begin("POST", COMPLETIONS, {"prompt": PROMPT}, headers={"x-request-id": "mine"})
-        await world.held()
-        await world.begin("POST", "/v1/requests/mine/cancel?wait=false").end()
+    async with traced.world() as world:
+        exchange = await world.computing(PROMPT, headers={"x-request-id": "mine"})
+        await world.bring_about("explicit")
         world.gate.open()
         assert (await exchange.end()).status == 499
         told = (await world.get("/v1/requests/mine")).json()
     spans = traced.spans()
-    (request,) = spans["text_completion fake-model"]
+    (request,) = spans[REQUEST]
     assert request.status.status_code is StatusCode.UNSET
     assert (request.attributes or {})["gen_ai.response.finish_reasons"] == ("cancelled",)
     (event,) = request.events
@@ -133,19 +123,12 @@ async def test_a_cancel_is_an_event_and_no_error(traced: Traced) -> None:
 
 
 async def test_what_was_superseded_is_linked(traced: Traced) -> None:
-    async with open_world(otel=True) as world:
-        world.engine.add_observer(traced.tracing)
-        world.hold()
-        older = world.begin("POST", COMPLETIONS, {"prompt": PROMPT, "supersede": "k"}, headers={"x-request-id": "old"})
-        await world.held()
-        body = {"prompt": PROMPT, "supersede": "k", "max_tokens": 2}
-        newer = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "new"})
-        await world.added("new")
+    async with traced.world() as world:
+        older = await world.computing(PROMPT, supersede="k", headers={"x-request-id": "old"})
+        newer = await world.submitted("new", PROMPT, supersede="k", max_tokens=2)
         world.gate.open()
         assert ((await older.end()).status, (await newer.end()).status) == (499, 200)
-    found = {
-        (span.attributes or {})["gen_ai.response.id"]: span for span in traced.spans()["text_completion fake-model"]
-    }
+    found = {(span.attributes or {})["gen_ai.response.id"]: span for span in traced.spans()[REQUEST]}
     assert [link.context.span_id for link in found["new"].links] == [found["old"].context.span_id]
     assert (found["old"].attributes or {})["pyllmcancel.cancel.superseded_by"] == "new"
 
@@ -208,11 +191,8 @@ def test_a_collector_that_is_down_is_one_line(caplog: pytest.LogCaptureFixture) 
 
 def test_a_server_exports_to_a_collector_before_it_ends(long_model: Path) -> None:
     with Collector() as collector:
-        environment = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-            "OTEL_SERVICE_NAME": "mine",
-            "PYLLMCANCEL_OTEL": "1",
-        }
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "mine"}
+        environment |= {"PYLLMCANCEL_OTEL": "1"}
         with ServerProcess("--model", str(long_model), "--store", "off", environment=environment) as server:
             headers = {"traceparent": TRACEPARENT, "x-request-id": "r1"}
             body = {"prompt": "hello", "max_tokens": 2}

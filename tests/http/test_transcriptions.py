@@ -31,17 +31,23 @@ async def asked(world: World, *parts: tuple[str, Any], path: str = PATH, **field
     return await world.post(path, **form(*parts, **{"max_tokens": "6"} | fields))
 
 
+async def refused(world: World, status: int, param: str, words: str, *parts: tuple[str, Any], **fields: Any) -> None:
+    exchange = await asked(world, *parts, **fields)
+    error = exchange.json()["error"]
+    assert (exchange.status, error["param"]) == (status, param), exchange.body
+    assert words in error["message"]
+
+
 async def test_a_sound_is_transcribed_by_a_chat(world: World, library: RecordingLibrary) -> None:
-    heard = await asked(world, path="/audio/transcriptions", model="any", language="en")
-    assert heard.status == 200, heard.body
-    assert library.prompt.count(f"Transcribe audio to text (language: en)[audio of {len(SOUND)}]") == 1
-    answer = heard.json()
-    assert answer["text"]
-    assert answer["usage"]["output_tokens"] == 6
-    library.given.clear()
-    again = await asked(world, prompt="What is said?")
-    assert f"What is said?[audio of {len(SOUND)}]" in library.prompt
-    assert again.status == 200
+    for fields, words in (
+        ({"path": "/audio/transcriptions", "language": "en"}, "Transcribe audio to text (language: en)"),
+        ({"prompt": "What is said?"}, "What is said?"),
+    ):
+        library.given.clear()
+        heard = await asked(world, model="any", **fields)
+        assert heard.status == 200, heard.body
+        assert library.prompt.count(f"{words}[audio of {len(SOUND)}]") == 1
+        assert (bool(heard.json()["text"]), heard.json()["usage"]["output_tokens"]) == (True, 6)
 
 
 async def test_an_answer_has_the_form_that_was_asked_for() -> None:
@@ -81,10 +87,7 @@ async def test_an_answer_has_the_form_that_was_asked_for() -> None:
 async def test_a_bad_field_is_named(
     world: World, library: RecordingLibrary, fields: dict[str, Any], param: str, words: str
 ) -> None:
-    refused = await asked(world, **fields)
-    error = refused.json()["error"]
-    assert (refused.status, error["param"]) == (400, param), refused.body
-    assert words in error["message"]
+    await refused(world, 400, param, words, **fields)
     assert library.given == []
 
 
@@ -107,10 +110,7 @@ async def test_fields_of_a_form_have_their_types(world: World) -> None:
 )
 async def test_a_bad_sound_is_refused_as_the_file(content: bytes, status: int, words: str) -> None:
     async with seeing(media=MediaSettings(max_seconds=3.0, max_bytes=200_000)) as (world, library):
-        refused = await asked(world, ("file", ("a.wav", content)), response_format="verbose_json")
-        error = refused.json()["error"]
-        assert (refused.status, error["param"]) == (status, "file")
-        assert words in error["message"]
+        await refused(world, status, "file", words, ("file", ("a.wav", content)), response_format="verbose_json")
         assert library.given == []
 
 
@@ -134,15 +134,10 @@ async def test_a_form_that_is_none_is_refused() -> None:
         assert (await asked(world)).status == 413
 
 
-async def test_a_model_that_does_not_hear_says_so() -> None:
-    async with seeing(Modality.VISION) as (world, _):
-        refused = await asked(world)
-        error = refused.json()["error"]
-        assert (refused.status, error["param"]) == (400, "file")
-        assert "takes no sounds" in error["message"]
-    async with open_world() as world:
-        refused = await asked(world)
-        assert "without a projector" in refused.json()["error"]["message"]
+async def test_a_model_that_does_not_hear_says_so(world: World) -> None:
+    async with seeing(Modality.VISION) as (seeing_world, _), open_world() as plain_world:
+        await refused(seeing_world, 400, "file", "takes no sounds")
+        await refused(plain_world, 400, "file", "without a projector")
 
 
 @pytest.mark.parametrize("stream", ["false", "true"])

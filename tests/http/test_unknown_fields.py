@@ -25,19 +25,18 @@ FORMS: dict[str, Any] = {
     "response_schema": {"type": "object"},
 }
 FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+TEXT = {"type": "text", "text": "x"}
+VERSIONED = {"type": "function", "function": {"name": "f", "version": 2}, "defer_loading": True}
+
+
+HELLO = [{"role": "user", "content": "hello"}]
+NEEDED: dict[str, dict[str, Any]] = {path: {"prompt": "hello"} for path in (COMPLETIONS, COMPLETION)}
+NEEDED |= {path: {"messages": HELLO} for path in (CHAT, MESSAGES)}
+NEEDED |= {"/infill": {"input_prefix": "a", "input_suffix": "b"}, RESPONSES: {"input": "hello"}}
 
 
 def asked(path: str, **fields: Any) -> dict[str, Any]:
-    needed: dict[str, Any] = {"prompt": "hello"}
-    if path == CHAT:
-        needed = {"messages": [{"role": "user", "content": "hello"}]}
-    elif path == "/infill":
-        needed = {"input_prefix": "a", "input_suffix": "b"}
-    elif path == MESSAGES:
-        needed = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
-    elif path == RESPONSES:
-        return {"input": "hello", "max_output_tokens": 2} | fields
-    return needed | {"max_tokens": 2} | fields
+    return NEEDED[path] | {"max_output_tokens" if path == RESPONSES else "max_tokens": 2} | fields
 
 
 def code_of(path: str) -> str | int:
@@ -77,19 +76,8 @@ async def test_each_client_has_its_own_line(caplog: pytest.LogCaptureFixture) ->
     ("path", "fields", "names"),
     [
         (COMPLETIONS, {"stream": True, "stream_options": {"include_usage": True, "chunk": 1}}, "stream_options.chunk"),
-        (
-            CHAT,
-            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "id": 1}] * 3}]},
-            "messages.content.id",
-        ),
-        (
-            CHAT,
-            {
-                "tools": [{"type": "function", "function": {"name": "f", "version": 2}, "defer_loading": True}],
-                "tool_choice": "none",
-            },
-            "tools.defer_loading, tools.function.version",
-        ),
+        (CHAT, {"messages": [{"role": "user", "content": [TEXT | {"id": 1}] * 3}]}, "messages.content.id"),
+        (CHAT, {"tools": [VERSIONED], "tool_choice": "none"}, "tools.defer_loading, tools.function.version"),
         (COMPLETION, {"lora": [], "prompt": {"prompt_string": "x", "images": 1}}, "prompt.images"),
     ],
 )
@@ -106,25 +94,21 @@ async def test_what_is_ignored_does_not_reach_the_prompt(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_null_is_no_field(path: str) -> None:
+async def test_it_may_be_refused_or_passed_over_in_silence_and_null_is_no_field(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_world(unknown_fields="refuse") as world:
         world.model.special_tokens = world.model.special_tokens | FIM
-        assert (await world.post(path, asked(path, max_token=None, functions=None))).status == 200
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_it_may_be_refused(path: str) -> None:
-    async with open_world(unknown_fields="refuse") as world:
-        exchange = await world.post(path, asked(path, max_token=3))
-        error = exchange.json()["error"]
-        assert (exchange.status, error["param"], error["code"]) == (400, "max_token", code_of(path))
+        error = (await world.post(path, asked(path, max_token=3))).json()["error"]
+        assert (error["param"], error["code"]) == ("max_token", code_of(path))
         assert error["message"] == "unsupported field: max_token"
         assert await world.requests() == []
-
-
-async def test_it_may_be_passed_over_in_silence(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_world(unknown_fields="ignore") as world:
-        assert not ignored(await world.complete(max_token=3).end())
+        assert (await world.post(path, asked(path, max_token=None, functions=None))).status == 200
+    async with open_world(unknown_fields="ignore", cors_origins=(PAGE,)) as world:
+        world.model.special_tokens = world.model.special_tokens | FIM
+        exchange = await world.post(path, asked(path, max_token=3), headers={"origin": PAGE})
+        assert not ignored(exchange)
+        assert "X-Ignored-Fields" in exchange.headers["access-control-expose-headers"]
     assert "max_token" not in caplog.text
 
 
@@ -190,17 +174,8 @@ async def test_the_log_forgets_the_oldest(caplog: pytest.LogCaptureFixture) -> N
     assert [record.args[1] for record in caplog.records[before:]] == ["f1"]  # type: ignore[index]
 
 
-async def test_a_page_can_read_the_header() -> None:
-    async with open_world(cors_origins=(PAGE,)) as world:
-        exchange = await world.complete(x=1, headers={"origin": PAGE}).end()
-        assert ignored(exchange) == "x"
-        assert "X-Ignored-Fields" in exchange.headers["access-control-expose-headers"]
-
-
 async def test_a_filter_that_is_not_known_cancels_nothing(world: World) -> None:
     await world.running_stream("mine")
-    assert (await world.post("/v1/requests/cancel", {"status": "running", "sessions": "x"})).refusal == (
-        400,
-        "sessions",
-    )
+    refused = await world.post("/v1/requests/cancel", {"status": "running", "sessions": "x"})
+    assert refused.refusal == (400, "sessions")
     assert (await world.request("mine"))["cancel_reason"] is None

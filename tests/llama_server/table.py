@@ -26,36 +26,23 @@ def page(verdicts: Sequence[Verdict]) -> str:
     return "\n".join([HEAD, totals(verdicts), *filter(None, sections)])
 
 
-def file_of(verdict: Verdict) -> str:
-    return verdict.test.split("::")[0].removeprefix("unit/")
-
-
 def totals(verdicts: Sequence[Verdict]) -> str:
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    cells = " | ".join(str(counts[name]) for name in ("passed", "failed", UNEXPLAINED, "not applicable"))
     head = "| tests | passed | failed, explained | failed, unexplained | not applicable |\n|---|---|---|---|---|"
-    return f"{head}\n| {len(verdicts)} | {cells(Counter(verdict.verdict for verdict in verdicts))} |\n"
-
-
-def cells(counts: Counter[str]) -> str:
-    return " | ".join(str(counts[name]) for name in ("passed", "failed", UNEXPLAINED, "not applicable"))
+    return f"{head}\n| {len(verdicts)} | {cells} |\n"
 
 
 def section(result: str, verdicts: Iterable[Verdict]) -> str:
-    """The reasons of a result; nothing if no test has it."""
-    groups: dict[str, list[Verdict]] = {}
+    """The reasons of a result, with the number of the tests of each file; nothing if no test has it."""
+    groups: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         if verdict.verdict == result:
-            groups.setdefault(verdict.why, []).append(verdict)
+            groups.setdefault(verdict.why, Counter())[verdict.test.split("::")[0].removeprefix("unit/")] += 1
     if not groups:
         return ""
     lines = [f"## {result.capitalize()}\n", "| why | tests |", "|---|---|"]
-    lines += [f"| {escaped(why)} | {counted(own)} |" for why, own in groups.items()]
+    for why, files in groups.items():
+        escaped = why.replace("|", "\\|").replace("\n", " ")
+        lines.append(f"| {escaped} | {', '.join(f'{file} ({count})' for file, count in files.items())} |")
     return "\n".join(lines) + "\n"
-
-
-def counted(verdicts: Iterable[Verdict]) -> str:
-    """The files, with the number of their tests among these."""
-    return ", ".join(f"{file} ({count})" for file, count in Counter(map(file_of, verdicts)).items())
-
-
-def escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,13 +1,9 @@
 """LangChain: a chat with a tool, and a stream that is closed."""
 
-import sys
-import time
-
+import common
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from recipe import model
-
-call_prompt, long_prompt = sys.argv[1:]
 
 
 @tool
@@ -17,14 +13,14 @@ def say(text: str) -> str:
 
 
 with_tools = model.bind_tools([say])
-question = HumanMessage(call_prompt)
+question = HumanMessage(common.call_prompt)
 message = with_tools.invoke([question])
 (call,) = message.tool_calls
 answer = with_tools.invoke([question, message, say.invoke(call)])
 assert answer.content, answer
 
-stream = model.stream(long_prompt)
+stream = model.stream(common.long_prompt)
 for _ in range(5):
     next(stream)
-sys.stdout.write(f"left {time.time()}\n")
+common.left()
 stream.close()

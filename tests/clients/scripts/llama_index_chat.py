@@ -1,13 +1,9 @@
 """LlamaIndex: a chat with a tool, and a stream that is closed."""
 
-import sys
-import time
-
+import common
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
 from recipe import model
-
-call_prompt, long_prompt = sys.argv[1:]
 
 
 def say(text: str) -> str:
@@ -16,7 +12,7 @@ def say(text: str) -> str:
 
 
 tool = FunctionTool.from_defaults(say)
-question = ChatMessage(role="user", content=call_prompt)
+question = ChatMessage(role="user", content=common.call_prompt)
 message = model.chat_with_tools([tool], chat_history=[question])
 (call,) = model.get_tool_calls_from_response(message)
 said = tool(**call.tool_kwargs)
@@ -24,8 +20,8 @@ result = ChatMessage(role="tool", content=str(said.content), additional_kwargs={
 answer = model.chat_with_tools([tool], chat_history=[question, message.message, result])
 assert answer.message.content, answer
 
-stream = model.stream_chat([ChatMessage(role="user", content=long_prompt)])
+stream = model.stream_chat([ChatMessage(role="user", content=common.long_prompt)])
 for _ in range(5):
     next(stream)
-sys.stdout.write(f"left {time.time()}\n")
+common.left()
 stream.close()

@@ -1,20 +1,14 @@
 """The openai package: a chat with a tool, and a stream that is closed."""
 
 import json
-import sys
-import time
 
+import common
 from recipe import client
 
-call_prompt, long_prompt = sys.argv[1:]
-SAY = {
-    "name": "say",
-    "description": "Says a text.",
-    "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-}
+SAY = common.SAY | {"parameters": common.TEXT}
 MODEL = "stdlib-coder"
 
-messages = [{"role": "user", "content": call_prompt}]
+messages = [{"role": "user", "content": common.call_prompt}]
 tools = [{"type": "function", "function": SAY}]
 message = client.chat.completions.create(model=MODEL, messages=messages, tools=tools).choices[0].message
 (call,) = message.tool_calls
@@ -23,10 +17,10 @@ messages += [message, {"role": "tool", "tool_call_id": call.id, "content": said}
 answer = client.chat.completions.create(model=MODEL, messages=messages, tools=tools)
 assert answer.choices[0].finish_reason == "stop", answer
 
-question = {"role": "user", "content": long_prompt}
+question = {"role": "user", "content": common.long_prompt}
 with client.chat.completions.create(model=MODEL, messages=[question], stream=True) as stream:
     for n, chunk in enumerate(stream):
         assert chunk.choices[0].finish_reason is None, chunk
         if n == 5:
             break
-    sys.stdout.write(f"left {time.time()}\n")
+    common.left()
