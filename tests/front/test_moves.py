@@ -170,13 +170,14 @@ def test_an_answer_about_a_picture_goes_on(tmp_path: Path) -> None:
     model, projector = write_pair(tmp_path, "gemma3")
     picture = {"type": "image_url", "image_url": {"url": data_url(png(100, 60))}}
     asked = [{"role": "user", "content": [{"type": "text", "text": "what?"}, picture]}]
-    with replicas(model, 2, "--mmproj", str(projector)) as server, RawClient(server.port) as client:
+    with replicas(model, 2, "--mmproj", str(projector)) as server:
         all_serve(server)
         path, body = "/v1/chat/completions", {"messages": asked, "ignore_eos": True, **FREE}
         expected = alone(server, path, body)
-        request_id = post(client, path, body | {"stream": True})
-        replica, _ = lose(server, request_id)
-        assert streamed(client) == expected
+        with RawClient(server.port) as client:
+            request_id = post(client, path, body | {"stream": True})
+            replica, _ = lose(server, request_id)
+            assert streamed(client) == expected
         assert ended_elsewhere(server, request_id, replica)
 
 
