@@ -157,9 +157,10 @@ class Answer:
         self._is_dropped = True
 
     async def begin(self, status: int, headers: Headers) -> None:
-        self.head = Head(status, headers)
+        """Begin the answer; ApiError, and nothing is sent, if it is a stream to keep and too many are kept."""
         if not self._is_dropped:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        self.head = Head(status, headers)
 
     @property
     def is_chunked(self) -> bool:

@@ -67,7 +67,6 @@ class Keeper:
         self.catalog = catalog
         self.roster = roster
         self.processes: dict[str, Worker] = {}  # those of workers elsewhere, too
-        self.n_loads_cancelled = 0
         self.starting = set[str]()  # models that are to be loaded before this process is ready
         self.created = int(time.time())
         self._read = read
@@ -353,7 +352,6 @@ class Keeper:
                 self._measuring.add(task)
                 task.add_done_callback(self._measuring.discard)
             case Stop(name, kill):
-                self.n_loads_cancelled += kill
                 logger.info("the load of %s is cancelled: nobody waits for it" if kill else "%s is unloaded", name)
                 process = self.processes[name]
                 assert isinstance(process, ModelProcess)
