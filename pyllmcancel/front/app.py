@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,11 +43,7 @@ from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
     from types import FrameType
-
-    from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.remotes import Remotes
@@ -65,7 +60,6 @@ uvicorn_logger = logging.getLogger("uvicorn.error")
 
 STEPS = "/v1/steps"  # of one model: its process tells
 MAX_SHOWN = 20  # names of models in the log
-NAMED = re.compile(r"\?P<\w+>")  # each name may be in one pattern only once
 GRACE_SECONDS = 1.0  # after the processes' drain, for the last bytes of their answers
 
 
@@ -136,7 +130,8 @@ def create_router_app(
         version=__version__,
         lifespan=lifespan,
         openapi_url=None,
-        routes=[*routes],
+        # First what is asked for most: each route that FastAPI asks costs time.
+        routes=[*(Route(path, router) for path in paths), *routes],
     )
     app.state.server = state
     app.state.router = router
@@ -148,40 +143,12 @@ def create_router_app(
     app.router.default = router
     page.page_files()
     add_error_handlers(app)
-    app.add_middleware(Shortcut, router=router, routes=routes)
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     app.add_middleware(Arriving, paths=paths)
     add_middleware(app, config, state.keys)
     if remotes is not None:
         app.add_middleware(Keyed, path=WORKERS_PATH, key=remotes.key, act=remotes.register)
     return app
-
-
-class Shortcut:
-    """The innermost ASGI middleware: a path that is none of `routes` goes to `router` at once.
-
-    FastAPI's search for a route would be a tenth of what a request costs this process.
-
-    Parameters
-    ----------
-    app
-        Gets what is left, with the methods that a route does not have.
-    """
-
-    def __init__(self, app: ASGIApp, router: ASGIApp, routes: Sequence[BaseRoute]) -> None:
-        self._app = app
-        self._router = router
-        patterns = [NAMED.sub("?:", route.path_regex.pattern) for route in routes if isinstance(route, Route)]
-        self._own = re.compile("|".join(patterns))
-
-    def _is_own(self, path: str) -> bool:
-        # FastAPI redirects a path with a slash too many, or too few.
-        other = path[:-1] if path.endswith("/") else path + "/"
-        return bool(self._own.match(path) or self._own.match(other))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        goes_on = scope["type"] == "http" and not self._is_own(scope["path"])
-        await (self._router if goes_on else self._app)(scope, receive, send)
 
 
 class RouterServer(uvicorn.Server):

@@ -97,15 +97,18 @@ async def bring(workers: Sequence[Worker], owner: str, response_id: str, to: Wor
     wanted: str | None = response_id
     for _ in range(MAX_PARTS):
         others = [one for one in workers if one is not to and (owner, wanted) not in one.given_away]
-        here = await replied(to, asked(owner, wanted), Part) if wanted is not None and others else None
-        if here is None or wanted is None:
+        if wanted is None or not others:
+            return
+        here = await replied(to, AskPart(owner=owner, id=wanted, items=False), Part)
+        if here is None:
             return
         if here.missing != wanted:
             wanted = here.missing
             continue
         if if_there and wanted == response_id:
             return
-        parts = await asyncio.gather(*(replied(one, asked(owner, wanted, items=True), Part) for one in others))
+        ask_part = AskPart(owner=owner, id=wanted, items=True)
+        parts = await asyncio.gather(*(replied(one, ask_part, Part) for one in others))
         part = next((one for one in parts if one is not None and one.missing != wanted), None)
         if part is None and None in parts:
             raise unreached()
@@ -129,10 +132,6 @@ async def replied(worker: Worker, message: WorkerMessage, reply: type[R]) -> R |
         raise ApiError(head.status, error["message"], error["type"], param=error["param"], code=error["code"])
     except (OSError, Broken, ValueError, LookupError, TypeError):
         return None
-
-
-def asked(owner: str, response_id: str, *, items: bool = False) -> AskPart:
-    return AskPart(owner=owner, id=response_id, items=items)
 
 
 def note_unreached(scope: Scope, workers: Iterable[Worker]) -> None:

@@ -53,9 +53,8 @@ class Fits:
         """Return the bytes of the last measurement, or 0."""
         return self._known.get(spec.name, ((), 0))[1]
 
-    async def need(self, spec: Spec, *, whole: bool) -> int:
-        """Return the bytes that a model will take, with its cells and buffers; 0 if they cannot be measured. Without
-        `whole` only its file is looked at.
+    async def need(self, spec: Spec) -> int:
+        """Return the bytes that a model will take, with its cells and buffers; 0 if they cannot be measured.
 
         Raises
         ------
@@ -68,8 +67,6 @@ class Fits:
             await asyncio.to_thread(self._check, spec.path)
         except (OSError, UsageError) as error:
             raise DoesNotFit(f"the model {spec.name} could not be loaded: {error}", [str(error)]) from None
-        if not whole:
-            return 0
         identity = identity_of(spec)
         found = self._known.get(spec.name)
         if found is None or found[0] != identity:

@@ -7,9 +7,8 @@ closed when their clients leave.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -126,12 +125,8 @@ async def pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
     """Send a process's answer, whose head has been read, to the client as it is; ApiError if the process has ended."""
     try:
         await answer.begin(head.status, kept(head.headers))
-        if not answer.is_chunked:
-            async for piece in begun.pieces():
-                await answer.write(piece)
-        else:
-            while not await begun.flow(answer.pass_on):
-                await answer.write(b"")
+        async for piece in begun.pieces():
+            await answer.write(piece)
         await answer.end()
     except Broken:
         await answer.break_off(process_ended())
@@ -162,9 +157,10 @@ class Answer:
         self._is_dropped = True
 
     async def begin(self, status: int, headers: Headers) -> None:
-        self.head = Head(status, headers)
+        """Begin the answer; ApiError, and nothing is sent, if it is a stream to keep and too many are kept."""
         if not self._is_dropped:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        self.head = Head(status, headers)
 
     @property
     def is_chunked(self) -> bool:
@@ -191,18 +187,6 @@ class Answer:
         self.complete = True
         if not self._is_dropped:
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def whole(self, status: int, headers: Headers, content: bytes) -> None:
-        """Send an answer in one piece."""
-        await self.begin(status, headers)
-        await self.write(content)
-        await self.end()
-
-    async def json(self, value: Any) -> None:
-        content = json.dumps(value).encode()
-        await self.whole(
-            200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))], content
-        )
 
     async def break_off(self, error: Exception) -> None:
         """End an answer that has begun, so that nobody takes it for a complete one."""
@@ -234,15 +218,3 @@ def kept(headers: Headers) -> Headers:
 
 def process_ended() -> ApiError:
     return ApiError(503, "the model's process ended", "server_error", code="model_ended")
-
-
-async def answered(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
-    """Answer with an error; nothing is sent to a client that has left."""
-    if isinstance(error, ClientLeft):
-        mark_client_gone(scope)
-        return
-    shown = api_error(error)
-    if shown.status == 500:
-        raise error
-    with suppress(OSError):
-        await shown.response_to(scope)(scope, receive, send)

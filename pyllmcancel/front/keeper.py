@@ -67,7 +67,6 @@ class Keeper:
         self.catalog = catalog
         self.roster = roster
         self.processes: dict[str, Worker] = {}  # those of workers elsewhere, too
-        self.n_loads_cancelled = 0
         self.starting = set[str]()  # models that are to be loaded before this process is ready
         self.created = int(time.time())
         self._read = read
@@ -348,12 +347,11 @@ class Keeper:
         match action:
             case Start(name):
                 self._start(name)
-            case Measure(name, whole):
-                task = asyncio.create_task(self._measured_first(name, whole=whole), name=f"measure {name}")
+            case Measure(name):
+                task = asyncio.create_task(self._measured_first(name), name=f"measure {name}")
                 self._measuring.add(task)
                 task.add_done_callback(self._measuring.discard)
             case Stop(name, kill):
-                self.n_loads_cancelled += kill
                 logger.info("the load of %s is cancelled: nobody waits for it" if kill else "%s is unloaded", name)
                 process = self.processes[name]
                 assert isinstance(process, ModelProcess)
@@ -387,9 +385,9 @@ class Keeper:
         )
         process.given_away = self._given_away[name]  # it may have stored some of them
 
-    async def _measured_first(self, name: str, *, whole: bool) -> None:
+    async def _measured_first(self, name: str) -> None:
         try:
-            need = await self._fits.need(self.catalog.workers[name], whole=whole)
+            need = await self._fits.need(self.catalog.workers[name])
         except DoesNotFit as error:
             why, self.model(name).lines = error.args
             logger.error("%s", why)
@@ -398,7 +396,7 @@ class Keeper:
             logger.exception("%s could not be measured, and is loaded without", name)
             self.roster.fits(name)
         else:
-            self.roster.fits(name, need, whole=whole)
+            self.roster.fits(name, need)
         self._act()
 
     @staticmethod

@@ -96,10 +96,8 @@ class Model:
         True from then on until it serves again: it gets no new requests.
     need
         The bytes that it takes, or will take.
-    is_file
-        True if its file was found to be a model's since it was loaded last.
     is_measured
-        True if `need` was measured, too, or cannot be.
+        True if `need` was measured since it was loaded last, or cannot be.
     is_measuring
         True while this is found out.
     asked
@@ -127,7 +125,6 @@ class Model:
     need: int = 0
     pinned: bool = False
     state: State = State.UNLOADED
-    is_file: bool = False
     is_measured: bool = False
     is_measuring: bool = False
     asked: bool = False

@@ -104,7 +104,8 @@ class Relay:
     def _go_on_alone(self) -> None:
         """Go on without the client, or cancel the request."""
         if self.kept is not None:
-            self.kept.kept.expect_reader()
+            if not self.request.ended.done():
+                self.kept.kept.expect_reader()
             return
         self._answer.drop()
         if not (self.request.is_background and self._is_accepted):

@@ -34,12 +34,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Find out whether the model's file is one and, if `whole`, what it will take, without loading it; report it to
-    `Roster.fits` or `Roster.unfit`.
-    """
+    """Find out what the model will take, without loading it; report it to `Roster.fits` or `Roster.unfit`."""
 
     name: str
-    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +104,14 @@ class Roster:
             model.idle_after = model.usual_idle = idle_after
         model.pinned, model.is_listed = pinned, True
         if model.state is State.UNLOADED:
-            model.need, model.is_file, model.is_measured = need, False, False
+            model.need, model.is_measured = need, False
         else:
             model.need = max(need, model.need)
 
-    def fits(self, name: str, need: int = 0, *, whole: bool = True) -> None:
-        """Note the bytes that a model will take, if they could be measured; without `whole` that its file is one."""
+    def fits(self, name: str, need: int = 0) -> None:
+        """Note the bytes that a model will take, if they could be measured."""
         model = self.models[name]
-        model.is_file, model.is_measured, model.is_measuring = True, model.is_measured or whole, False
+        model.is_measured, model.is_measuring = True, False
         model.need = max(need, model.need)
 
     def unfit(self, name: str, why: str, now: float) -> None:
@@ -214,7 +211,7 @@ class Roster:
         model = self.models[name]
         state, model.state = model.state, State.UNLOADED
         model.is_stuck = False
-        model.is_file = model.is_measured = False
+        model.is_measured = False
         model.running.clear()  # their connections are closed, and each has its error
         model.renews = False
         if model.drains:
@@ -351,11 +348,10 @@ class Roster:
             return False
         fits = self._fits(model, others)
         # Its load could fail, or need more room than its file has bytes: that is known before another one has to go.
-        whole = self.room < math.inf or not fits
-        is_open = not (model.is_measured if whole else model.is_file)
+        is_open = not model.is_measured and (self.room < math.inf or not fits)
         if is_open and not model.is_measuring:
             model.is_measuring = True
-            self._actions.append(Measure(model.name, whole))
+            self._actions.append(Measure(model.name))
         if not fits:
             if self._fits(model, [one for one in others if one.pinned]):
                 self._make_room(model, others, now, stops=not is_open)

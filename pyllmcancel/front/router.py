@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import re
@@ -22,7 +23,6 @@ from pyllmcancel.front.forwarding import (
     Answer,
     Lost,
     Message,
-    answered,
     read_body,
 )
 from pyllmcancel.front.model import Claim
@@ -33,7 +33,7 @@ from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.exchange import exchange_of, mark_client_gone, owner_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_STREAMS, SMALL_BODY
 from pyllmcancel.server.live.response import until_left
@@ -102,16 +102,16 @@ class Router:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        path = scope["path"]
         try:
-            path = scope["path"]
             if scope["method"] == "POST" and not RESPONSES.fullmatch(path):
                 await self._compute(scope, receive, send)
                 return
             message, answer = Message.of(scope, await read_body(receive)), Answer(scope, send)
             work = self._look_up(message, answer)
             await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
-        except Exception as error:
-            await answered(scope, receive, send, error)
+        except ClientLeft:  # its answer may have begun
+            mark_client_gone(scope)
 
     async def close(self) -> None:
         """End the requests. Idempotent."""
@@ -309,7 +309,10 @@ class Router:
         await asyncio.shield(asyncio.wrap_future(request.ended))
         head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
         told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
-        await answer.json(head | told)
+        content = json.dumps(head | told).encode()
+        await answer.begin(200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))])
+        await answer.write(content)
+        await answer.end()
 
 
 def query_of(scope: Scope) -> QueryParams:

@@ -129,10 +129,17 @@ async def test_a_newer_stream_of_a_conversation_takes_its_name(tmp_path: Path, w
 
 
 async def test_there_are_only_so_many_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with open_router(tmp_path, "a") as world:
+    async with open_router(tmp_path, "a", "b") as world:
         monkeypatch.setattr(world.app.state.server.streams, "_shares", kept_answers.Shares(1, several=False))
         await left(world)
         assert (await ask(world, request_id="other").end()).failure == (429, "too_many_streams")
         (tmp_path / "done").touch()
         await read(world).end()
         assert (await ask(world, request_id="other").end()).status == 200
+        (tmp_path / "done").unlink()
+        world.hold_loads("b")
+        waiting = [ask(world, request_id=one, model="b") for one in ("first", "second")]
+        for one in ("first", "second"):
+            await world.waits(one)  # there is room for each of them, but not for both
+        world.let_load("b")
+        assert sorted([(await one.until_headers()).status for one in waiting]) == [200, 429]

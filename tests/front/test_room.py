@@ -74,10 +74,10 @@ async def test_only_a_process_that_says_why_or_crashes_refuses(tmp_path: Path, s
     spec = Spec(name="a", options=(), **file_of(tmp_path, "a"))
     found = Fits(lambda *_: (["/usr/bin/env", "python3", "-I", str(script)], {}), tmp_path, lambda _: None)
     if fits:
-        assert await found.need(spec, whole=True) == 0
+        assert await found.need(spec) == 0
         return
     with pytest.raises(DoesNotFit, match=r"the model a could not be loaded.*: no model"):
-        await found.need(spec, whole=True)
+        await found.need(spec)
 
 
 @pytest.mark.long
@@ -89,7 +89,8 @@ async def test_a_file_is_looked_at_beside_the_event_loop(tmp_path: Path) -> None
         loop.call_soon_threadsafe(looked_at.set)
         may_go_on.wait()
 
-    world = RouterWorld(tmp_path, "a", "b", specs={"a": file_of(tmp_path, "a")}, check=check)
+    specs = {"a": file_of(tmp_path, "a")}
+    world = RouterWorld(tmp_path, "a", "b", room=1 << 40, specs=specs, check=check)
     async with opened(world):
         try:
             assert (await world.complete("b").end()).status == 200

@@ -38,7 +38,7 @@ class Machine:
         actions = self.roster.decide(self.now)
         measured = [one for one in actions if isinstance(one, Measure) and self.measures]
         for one in measured:
-            self.roster.fits(one.name, whole=one.whole)
+            self.roster.fits(one.name)
         rest: list[Action] = [one for one in actions if one not in measured]
         return rest + self.after() if measured else rest
 
@@ -306,8 +306,8 @@ class Simulation:
             case "loaded", (str(name), int(life)):
                 if self.lives.get(name) == life:
                     self.roster.loaded(name, self.now)
-            case "measured", (str(name), bool(whole)):
-                self.roster.fits(name, whole=whole)
+            case "measured", str(name):
+                self.roster.fits(name)
             case "ended", str(name):
                 self.roster.ended(name, self.now)
 
@@ -323,8 +323,8 @@ class Simulation:
                     assert kill or not model.running, "a model that computes was unloaded"
                     self.lives.pop(name)
                     self.at(0.1, "ended", name)
-                case Measure(name, whole):
-                    self.at(0.5, "measured", (name, whole))
+                case Measure(name):
+                    self.at(0.5, "measured", name)
                 case Admit(ticket):
                     assert ticket not in self.left, "a request that had left was admitted"
                     self.waits.append(self.now - ticket.arrived)
@@ -383,7 +383,7 @@ def full_machine() -> Machine:
 def test_a_model_is_measured_before_another_has_to_go() -> None:
     machine = full_machine()
     machine.want("b")
-    assert machine.after() == [Measure("b", whole=True)]
+    assert machine.after() == [Measure("b")]
     machine.want("b")
     assert machine.after() == []  # it is being measured
     machine.roster.fits("b")
@@ -393,33 +393,23 @@ def test_a_model_is_measured_before_another_has_to_go() -> None:
 def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
     machine = full_machine()
     ticket = machine.want("b")
-    assert machine.after() == [Measure("b", whole=True)]
+    assert machine.after() == [Measure("b")]
     machine.drop(ticket)
     machine.roster.unfit("b", "it is no model", machine.now)
     assert machine.after() == []
     assert machine.roster.models["b"].state is State.UNLOADED
     machine.want("b")
-    assert machine.after() == [Measure("b", whole=True)]
+    assert machine.after() == [Measure("b")]
 
 
-def test_of_a_model_that_has_room_only_the_file_is_looked_at() -> None:
+def test_a_model_that_has_room_is_not_measured_unless_the_room_is_limited() -> None:
     machine = Machine("a", "b", most=1, measures=False)
     machine.want("a")
     machine.want("b")
-    assert machine.after() == [Measure("a", whole=False)]
-    machine.roster.fits("a", whole=False)
-    assert machine.after() == [Start("a"), Measure("b", whole=True)]
-
-
-def test_a_model_that_has_no_room_any_more_is_measured_after_all() -> None:
-    machine = Machine("a", "b", most=1, measures=False)
-    machine.drop(machine.want("a"))
-    machine.want("b")
-    assert machine.after() == [Measure("b", whole=False)]
-    machine.roster.ask("a", -1.0)  # it was asked for before
-    machine.roster.fits("a", whole=False)
-    machine.roster.fits("b", whole=False)
-    assert machine.after() == [Start("a"), Measure("b", whole=True)]
+    assert machine.after() == [Start("a"), Measure("b")]
+    limited = Machine("a", room=1.0, measures=False)
+    limited.want("a")
+    assert limited.after() == [Measure("a")]
 
 
 # -- replicas ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.server import generate
 from pyllmcancel.server.streams import kept as kept_module
 from pyllmcancel.server.streams.kept import KeptAnswer
 from tests.support.chat_models import Says
