@@ -38,7 +38,7 @@ def reason_text(reason: CancelReason, deadline: Deadline | None) -> str:
 
 
 class Flag(Protocol):
-    """The flag that the compiled core reads between graph nodes. It can be raised, never lowered."""
+    """A flag that the compiled core reads between graph nodes, and inside long ones. It can only be raised."""
 
     def set(self) -> None: ...
     def is_set(self) -> bool: ...

@@ -35,11 +35,11 @@ struct GraphNodes {
 
 // Decides, while llama_decode runs, whether to abort it.
 //
-// Armed for one step, by a Ticket, and disarmed with it, so nothing outlives the step: a flag that is raised later meets
-// a gate that knows no members. All callbacks run on the thread that called llama_decode and armed the gate; only the
+// Armed for one step, by a Ticket, and disarmed with it: a flag that is raised later meets a gate that knows no members.
+// All callbacks run on the thread that called llama_decode and armed the gate; only the
 // flags are shared between threads.
 //
-// It aborts when all members are cancelled; otherwise as worth_aborting() says, unless `only_unanimous`: with recurrent and
+// It aborts when the flag of give_way() is raised, and when all members are cancelled; otherwise as worth_aborting() says, unless `only_unanimous`: with recurrent and
 // hybrid memories an abort would harm the survivors, and with divided cells the rest of a step cannot be estimated.
 //
 // ggml calls poll() after every node that the CPU back end computes; our matrix products and attention call
@@ -69,7 +69,7 @@ class AbortGate {
     // CUT_SECONDS for a model that is `offloaded` to a device without an abort callback, else no cuts.
     void install(llama_context_params & params, double cut_seconds, bool offloaded);
 
-    // For one step. `nodes` are those of the last steps that ran to their end. Without members the gate never fires.
+    // For one step. `nodes` are those of the last steps that ran to their end. Without members no cancel fires the gate.
     [[nodiscard]] Ticket arm(StepCost cost, std::vector<Member> members, bool only_unanimous, GraphNodes nodes);
 
     // The next step is aborted once `flag` is raised, even if none of its requests is cancelled: other requests come first.

@@ -168,13 +168,13 @@ class Embedding:
         """Finish none: texts have no time limits other than their request's deadline."""
         return []
 
-    def pause(self, requests: Sequence[Request], *, others_come: bool) -> None:
+    def pause(self, requests: Sequence[Request], *, foreground_comes: bool) -> None:
         """Pause idle requests while others are there, and resume them. No other is paused: an answer has no more events
         than its request has texts.
         """
-        others_compute = others_come or not all(request.is_idle for request in requests)
+        foreground_computes = foreground_comes or not all(request.is_idle for request in requests)
         for request in requests:
-            must_pause = request.is_idle and (others_compute or request.must_wait)
+            must_pause = request.is_idle and (foreground_computes or request.held_by_front)
             if must_pause != request.paused:
                 request.paused = must_pause
                 self._n_admitted[request.owner] += -1 if must_pause else 1

@@ -98,7 +98,7 @@ class Generation:
         self._answers = Answers(self.model)
         self.media: MediaLibrary | None = None
         self._encoding: Encoding | None = None
-        self._others_compute = False  # others than idle requests, or they will at once
+        self._foreground_computes = False  # requests that are not idle, or they will at once
         if encoder is not None:
             self.media = library_of(encoder, context, config, native)
             self._encoding = Encoding(encoder, native)
@@ -179,20 +179,20 @@ class Generation:
                     updates.append(self._finish_choice(choice, late))
         return updates
 
-    def pause(self, requests: Sequence[Request], *, others_come: bool) -> None:
+    def pause(self, requests: Sequence[Request], *, foreground_comes: bool) -> None:
         """Pause requests whose sinks are full, whose prefixes are being read from the disk, or that give way to others;
         and resume them when that is over.
         """
         idle = [request for request in requests if request.is_idle]
-        others = [request for request in requests if not request.is_idle]
-        self._pause(others)
-        self._others_compute = others_come or not all(request.paused for request in others)
+        foreground = [request for request in requests if not request.is_idle]
+        self._pause(foreground)
+        self._foreground_computes = foreground_comes or not all(request.paused for request in foreground)
         self._pause(idle)
 
     def _pause(self, requests: Iterable[Request]) -> None:
         for request in requests:
             must_pause = self._must_pause(request)
-            if must_pause == request.paused and not (request.is_idle and self._blocks_others(request)):
+            if must_pause == request.paused and not (request.is_idle and self._blocks_foreground(request)):
                 continue
             request.paused = must_pause
             if not must_pause:
@@ -204,15 +204,15 @@ class Generation:
             for choice in request.choices:
                 choice.resumes = True
 
-    def _blocks_others(self, request: Request) -> bool:
+    def _blocks_foreground(self, request: Request) -> bool:
         """Return whether others come before a request whose prefix is being read: they would wait for the memory."""
-        return self._others_compute and self.scheduler.is_fetching(request)
+        return self._foreground_computes and self.scheduler.is_fetching(request)
 
     def _must_pause(self, request: Request) -> bool:
         """Return whether a request can go on later only: its reader is slow, its prefix is being read, or others come
         first.
         """
-        gives_way = request.is_idle and (self._others_compute or request.must_wait)
+        gives_way = request.is_idle and (self._foreground_computes or request.held_by_front)
         return gives_way or request.sink.full or self.scheduler.is_fetching(request)
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
@@ -258,8 +258,8 @@ class Generation:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
-        """Admit requests, and return the next step with its drafts and with each constraint's allowed tokens set. A
-        constraint that fails ends its request.
+        """Start choices that wait for a slot, and return the next step, with its drafts and each constraint's allowed
+        tokens. A constraint that fails ends its request.
         """
         updates = self._started(self.scheduler.admit(), observer)
         moved = self.scheduler.gather()

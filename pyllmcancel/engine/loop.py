@@ -8,7 +8,7 @@ A workload may begin the next step, of the same sequences, while this thread tak
 *ahead* at most. The turn beside that step changes nothing: it publishes, looks for cancels and other changes, and waits
 for the step. If nothing has changed by then, another step has begun; else the next turn is one at rest, as above.
 
-Idle requests are paused while others wait or compute. A step of idle requests is aborted when others come.
+Idle requests are paused while foreground requests wait or compute, and their step is aborted when those come.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class EngineLoop:
         self._outbox = Outbox()
         self.jobs = Jobs()
         self._running: list[Request] = []
-        self._others_came: Flag = workload.flag()  # others than idle requests, since the turn began
-        self._others_ran_at = 0.0  # monotonic seconds
+        self._foreground_came: Flag = workload.flag()  # foreground requests, since the turn began
+        self._foreground_ran_at = 0.0  # monotonic seconds
         self._n_steps = 0
         self._last_step: StepRecord | None = None
         self._left: list[Request] = []  # ended by their cancellers while a step ran; they still hold their slots
@@ -130,15 +130,15 @@ class EngineLoop:
     def _turn_at_rest(self) -> None:
         # Before anything is looked at: news that arrive from here on keep the next step from running ahead.
         self._workload.allow_ahead()
-        self._others_came = self._workload.flag()
-        self._registry.on_others = self._others_came.set
+        self._foreground_came = self._workload.flag()
+        self._registry.on_foreground = self._foreground_came.set
         # Before admission: a request that supersedes another finds its slot and cells given back. Endings are published
         # before admission, which may copy cells.
         self._end_cancelled()
         self.jobs.run_ready()
         self._report(self._workload.expire(self._running))
         # Before admission, too: the next request may wait for nothing but a slot that is given back here.
-        self._workload.pause(self._running, others_come=self._has_idle and self._registry.others_come)
+        self._workload.pause(self._running, foreground_comes=self._has_idle and self._registry.foreground_comes)
         self._publish()
         self._admit()
         self._step_began = time.monotonic()  # a draft model may compute
@@ -151,27 +151,29 @@ class EngineLoop:
             self._maintain()
             self.occupancy = self._scheduler.occupancy()  # the last look for as long as steps run ahead
             # Once more: all of this took time, and no step may begin for a client that has left.
-            if self._cancelled() or self._gives_way(items):
+            if self._cancelled() or self._must_yield(items):
                 self._scheduler.resync(items)  # undoes what planning noted
             else:
                 self._step(items)
 
-    def _gives_way(self, items: list[StepItem]) -> bool:
-        """Have a step of idle requests abort when others come; return True if it must not begin, since they have."""
+    def _must_yield(self, items: list[StepItem]) -> bool:
+        """Return True if a step of idle requests must not begin, since foreground requests have come. Else have it
+        aborted when they come.
+        """
         if not (self._has_idle and any(member.request.is_idle for member in self._members_of(items))):
             return False
-        if self._others_came.is_set():
+        if self._foreground_came.is_set():
             return True
-        self._workload.give_way(self._others_came)
+        self._workload.give_way(self._foreground_came)
         return False
 
     def _maintain(self) -> None:
         """Cache housekeeping before a step. Beside idle requests it is that of an idle machine."""
         now = time.monotonic()
-        if self._others_run or not self._has_idle:
-            self._others_ran_at = now
+        if self._foreground_runs or not self._has_idle:
+            self._foreground_ran_at = now
             self._workload.maintain()
-        elif now > self._others_ran_at + IDLE_AFTER:
+        elif now > self._foreground_ran_at + IDLE_AFTER:
             self._workload.maintain_idle()
 
     def stalled_for(self) -> float:
@@ -202,7 +204,7 @@ class EngineLoop:
         self._publish()
         wait = partial(self._registry.wait_for_work, has_paused=bool(self._running))
         # Those that prepare are not waited for without end.
-        limit = PREPARING_SECONDS if self._registry.has_others else None
+        limit = PREPARING_SECONDS if self._registry.has_foreground else None
         has_work = wait(0.0)
         if has_work is None:
             self._workload.rest()
@@ -215,7 +217,7 @@ class EngineLoop:
     # -- requests: in and out -----------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        while (request := self._registry.take_next(self._choose, others_run=self._others_run)) is not None:
+        while (request := self._registry.take_next(self._choose, foreground_runs=self._foreground_runs)) is not None:
             self._watcher.look((request,))
             if request.cancellation.requested:
                 # The request was cancelled while it waited, or just after it left the queue: it never had a slot.
@@ -231,7 +233,7 @@ class EngineLoop:
         return any(request.is_idle for request in self._running)
 
     @property
-    def _others_run(self) -> bool:
+    def _foreground_runs(self) -> bool:
         return any(not (request.is_idle or request.paused) for request in self._running)
 
     def _choose(self, heads: Sequence[Request]) -> Request | None:
@@ -291,7 +293,7 @@ class EngineLoop:
     def _step(self, items: list[StepItem]) -> None:
         members = self._members_of(items)
         began = self._step_began = time.monotonic()
-        with self._others_may_leave(members):
+        with self._rest_may_end(members):
             outcome = self._workload.compute(items)
         step = ComputedStep(items, members, outcome, began, time.monotonic() - began)
         self._note_ahead(step)
@@ -300,7 +302,7 @@ class EngineLoop:
 
     def _collect(self, *, goes_on: bool) -> None:
         items, members = self._workload.ahead, self._members_ahead
-        with self._others_may_leave(members):
+        with self._rest_may_end(members):
             outcome = self._workload.collect(goes_on=goes_on)
         step = computed_ahead(items, members, outcome)
         self._note_ahead(step)
@@ -308,18 +310,18 @@ class EngineLoop:
         self._take(step)
 
     @contextmanager
-    def _others_may_leave(self, members: Iterable[StepMember]) -> Iterator[None]:
-        """Inside the block, in which a step of these members computes, a cancel of any other request ends that one at
-        once; one that came before ends it here.
+    def _rest_may_end(self, members: Iterable[StepMember]) -> Iterator[None]:
+        """Inside the block, in which a step of these members computes, whoever cancels another running request ends it.
+        Those that were cancelled before are ended here.
         """
-        not_theirs = {member.request for member in members}.union(self._left)
-        others = [one for one in self._running if one not in not_theirs and not one.awaits_encoding]
+        kept = {member.request for member in members}.union(self._left)
+        rest = [one for one in self._running if one not in kept and not one.awaits_encoding]
         try:
-            for request in self._registry.offer(others):
+            for request in self._registry.offer(rest):
                 self._endings.conclude_withdrawn(request)
             yield
         finally:
-            self._left += self._registry.take_back(others)
+            self._left += self._registry.take_back(rest)
 
     def _note_ahead(self, step: ComputedStep) -> None:
         """Note the step that has begun after this one, if one has: its members, its time, its cells."""

@@ -95,5 +95,5 @@ def is_mostly_offloaded(model: Model) -> bool:
 
 def decodes_freely(choice: Choice) -> bool:
     """Return whether a choice's next tokens need nothing but the compiled core, and no look at what comes first."""
-    plain = choice.constraint is None and not choice.request.is_idle
+    plain = choice.constraint is None and not choice.request.is_idle  # an idle one's step waits for a look at what came
     return plain and bool(choice.generated) and choice.n_pending == 1

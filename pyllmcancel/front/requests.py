@@ -129,7 +129,7 @@ class FrontRequests:
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
         self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
         self._idle: dict[FrontRequest, Callable[[bytes], object]] = {}
-        self.registry.on_others = self.registry.forbid_ahead = self._look_soon
+        self.registry.on_foreground = self.registry.forbid_ahead = self._look_soon
 
     def arrive(self, **origin: Unpack[Origin]) -> FrontRequest:
         """Return a request: it is listed, or has ended, as it was cancelled before. Raises as `Arrivals.arrive`."""
@@ -164,7 +164,7 @@ class FrontRequests:
     def computed(self, request: FrontRequest, command: Callable[[bytes], object]) -> Iterator[None]:
         """Inside the block a process of this machine has the request. An idle one waits while there are others."""
         if request.is_idle:
-            request.must_wait = False  # as its process knows it
+            request.held_by_front = False  # as its process knows it
             self._idle[request] = command
             self._look()
         try:
@@ -178,11 +178,11 @@ class FrontRequests:
 
     def _look(self) -> None:
         others = [one for one in self.registry.requests() if not (one.is_idle or one.paused)]
-        must_wait = any(one.process is None or one.process.pid for one in others if isinstance(one, FrontRequest))
+        held_by_front = any(one.process is None or one.process.pid for one in others if isinstance(one, FrontRequest))
         for request, command in self._idle.items():
-            if request.must_wait != must_wait:
-                request.must_wait = must_wait
-                command(WAIT if must_wait else GO)
+            if request.held_by_front != held_by_front:
+                request.held_by_front = held_by_front
+                command(WAIT if held_by_front else GO)
 
     def accepted(self, request: FrontRequest, names: Names) -> None:
         """Its process has accepted the request, and says which groups it belongs to: it now supersedes older ones."""

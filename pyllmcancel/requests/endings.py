@@ -32,7 +32,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class Endings:
-    """Writes the one ending of each request.
+    """Takes every cancel, and writes the one ending of each request.
 
     Parameters
     ----------

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.requests.request import Names, Request
 
-# Idle requests wait for others that prepare; for this long at most, since a client may send its body slowly.
+# Foreground requests are those that are not idle. Idle requests wait for those that prepare, for so many seconds from
+# their arrival: a client may send its body slowly.
 PREPARING_SECONDS = 1.0
 
 
@@ -55,8 +56,8 @@ class Registry(Tables):
         self._died_of: BaseException | None = None
         # Called with the lock held whenever there is news for the engine thread, so it must be quick. Set once.
         self.forbid_ahead: Callable[[], object] = lambda: None
-        # Called likewise when others than idle requests have come, or can go on. Set by each turn of the engine thread.
-        self.on_others: Callable[[], object] = lambda: None
+        # Called likewise when foreground requests have come, or may go on. Set by each turn of the engine thread.
+        self.on_foreground: Callable[[], object] = lambda: None
 
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
@@ -66,7 +67,7 @@ class Registry(Tables):
             self._check_open()
             self._arrive(request)
             self._preparing[request] = None
-            self._note_other(request)
+            self._note_foreground(request)
             self._keys.prepare(request)
             return self._effects(self._cancelled_on_arrival(request))
 
@@ -80,7 +81,7 @@ class Registry(Tables):
             self._keys.remove(request)
             request.session, request.parent, request.supersede, request.priority = names
             self._families.join(request)  # may raise
-            self._note_other(request)
+            self._note_foreground(request)
             if request.is_idle:
                 self._tell()  # it was not known to be, and other idle ones may have waited for it
             self._keys.prepare(request)
@@ -142,7 +143,7 @@ class Registry(Tables):
             request.status = RequestStatus.WAITING
             if give_up is None:
                 self._waiting.append(request)
-                self._note_other(request)
+                self._note_foreground(request)
             else:
                 self._given_out[request] = give_up
             older = self._keys.preparing(request.owner, request.supersede)
@@ -247,18 +248,20 @@ class Registry(Tables):
             return taken
 
     def take_next(
-        self, choose: Callable[[Sequence[Request]], Request | None], *, others_run: bool = False
+        self, choose: Callable[[Sequence[Request]], Request | None], *, foreground_runs: bool = False
     ) -> Request | None:
         """Hand a waiting request to the engine thread: the one that `choose` selects from the next request of each
-        owner. Idle requests do not start while others wait, or prepare, or if `others_run`.
+        owner. Idle requests do not start while foreground requests wait, or prepare, or if `foreground_runs`.
 
         The order of the owners, in which the one last served is last, only breaks ties. `choose` must be quick, and
         must not call the registry.
         """
         with self._lock:
             heads = self._waiting.heads()
-            others_come = others_run or self._others_come()
-            heads = [request for request in heads if not request.is_idle or not (others_come or request.must_wait)]
+            foreground_comes = foreground_runs or self._foreground_comes()
+            heads = [
+                request for request in heads if not request.is_idle or not (foreground_comes or request.held_by_front)
+            ]
             chosen = choose(heads) if heads else None
             if chosen is not None:
                 self._waiting.take(chosen)
@@ -280,35 +283,38 @@ class Registry(Tables):
         return self._closed and not has_paused and not len(self._waiting)
 
     def wake(self) -> None:
-        """Note a change that the engine thread may be waiting for; may be called from any thread."""
+        """Note a change that the engine thread may be waiting for; may be called from any thread. If there are
+        foreground requests, a step of idle ones is aborted, since one of those may go on now.
+        """
         with self._lock:
             if not all(request.is_idle for request in self._requests.values()):
-                self.on_others()
+                self.on_foreground()
             self._tell()
 
     @property
-    def others_come(self) -> bool:
-        """True if requests that are not idle can start, or have begun to prepare."""
+    def foreground_comes(self) -> bool:
+        """True if foreground requests wait, or have arrived less than `PREPARING_SECONDS` ago and prepare."""
         with self._lock:
-            return self._others_come()
+            return self._foreground_comes()
 
     @property
-    def has_others(self) -> bool:
-        """True if requests that are not idle wait, or prepare for however long."""
+    def has_foreground(self) -> bool:
+        """True if foreground requests wait, or prepare for however long."""
         with self._lock:
-            return self._waiting.has_others or not all(request.is_idle for request in self._preparing)
+            return self._waiting.has_foreground or not all(request.is_idle for request in self._preparing)
 
     @property
     def _has_idle(self) -> bool:
         return any(request.is_idle for request in self._requests.values())
 
-    def _others_come(self) -> bool:
+    def _foreground_comes(self) -> bool:
         since = time.monotonic() - PREPARING_SECONDS
-        return self._waiting.has_others or any(not one.is_idle and one.arrived_at > since for one in self._preparing)
+        preparing = (one for one in self._preparing if one.arrived_at > since)
+        return self._waiting.has_foreground or not all(one.is_idle for one in preparing)
 
-    def _note_other(self, request: Request) -> None:
+    def _note_foreground(self, request: Request) -> None:
         if not request.is_idle:
-            self.on_others()
+            self.on_foreground()
 
     def _tell(self) -> None:
         self._news = True
@@ -334,8 +340,8 @@ class Registry(Tables):
             self._given_out.pop(request, None)
             self._preparing.pop(request, None)
             self._waiting.forget(request)
-            if self._waiting.has_others:  # this one may have been in their way
-                self.on_others()
+            if self._waiting.has_foreground:  # this one may have been in their way
+                self.on_foreground()
             self._history[request.owner].append(request.summary(ending))
             self._tell()
 

@@ -273,11 +273,12 @@ class Request:
         # Monotonic seconds: when its client asked, which may be well before the request is submitted.
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
         self.superseded_by: str | None = None  # written by the registry, under its lock
+        # Written by the event loop, read by the engine thread: an idle request waits for foreground ones of its front.
+        self.held_by_front = False
         # Written by the responsible thread only.
         self.choices: list[Choice] = []
         self.status = RequestStatus.PREPARING
-        self.must_wait = False  # if it is idle: a front has others for this machine
-        self.paused = False  # without slots until its reader continues, or others have left if it is idle
+        self.paused = False  # without slots until its reader continues, or no foreground request is left if it is idle
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
         self.ended_at: float | None = None

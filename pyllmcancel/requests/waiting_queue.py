@@ -87,7 +87,7 @@ class WaitingQueue:
         return request in self._owners.get(queue_of(request), ())
 
     @property
-    def has_others(self) -> bool:
+    def has_foreground(self) -> bool:
         """True if a request could start that is not idle."""
         return not all(request.is_idle for request in self.heads())
 

@@ -108,9 +108,9 @@ class Workload(Protocol):
     def expire(self, requests: Iterable[Request]) -> list[Update]:
         """Finish running requests that have exceeded a time limit of their own."""
 
-    def pause(self, requests: Sequence[Request], *, others_come: bool) -> None:
+    def pause(self, requests: Sequence[Request], *, foreground_comes: bool) -> None:
         """Pause running requests that cannot go on now, and resume those that can: a request is paused while its sink
-        is full, and an idle one if `others_come`, or while others run.
+        is full, and an idle one if `foreground_comes`, or while foreground requests run.
         """
 
     def choose(self, heads: Sequence[Request]) -> Request | None:

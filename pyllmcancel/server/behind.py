@@ -98,7 +98,7 @@ class Link:
             request = self._request or exchange_of(self.scope).request
             if command in (WAIT, GO):
                 if request is not None:
-                    request.must_wait = command == WAIT
+                    request.held_by_front = command == WAIT
                     self._links.engine().registry.wake()
                 continue
             reason = CancelReason(command.decode())

@@ -521,7 +521,7 @@ turn:
 	fi;
 #endif
 	assert(!(in_step[0] && n_endings[0] || in_step[1] && n_endings[1] || in_step[2] && n_endings[2]));
-	/* EngineLoop._others_may_leave, Registry.offer */
+	/* EngineLoop._rest_may_end, Registry.offer */
 	atomic {
 		!registry_lock;
 		do
