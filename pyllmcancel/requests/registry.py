@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.requests.request import Names, Request
 
-# Foreground requests are those that are not idle. Idle requests wait for those that prepare, for so many seconds from
+# Foreground requests are those that are not idle. Idle requests wait for those that prepare, this many seconds from
 # their arrival: a client may send its body slowly.
 PREPARING_SECONDS = 1.0
 
