@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-# llama-server's words: its clients wait for them.
-Value = Literal["unloaded", "loading", "loaded", "sleeping"]
 Entry = dict[str, Any]
 """A part of an answer."""
 
@@ -93,10 +91,8 @@ async def restart_model(request: Request) -> Any:
     answer comes at once.
     """
     spec = await asked_for(request)
-    keeper = router_of(request).keeper
-    if keeper.serving(spec) is None:
-        raise ApiError(400, f"the model {spec.name} is not loaded", param="model", code="model_not_loaded")
-    keeper.restart(spec)
+    router_of(request).serving(spec)
+    router_of(request).keeper.restart(spec)
     return {"success": True}
 
 
@@ -170,15 +166,11 @@ def shown_of(keeper: Keeper, spec: Spec) -> Model:
     return min(keeper.workers(spec.name), key=lambda one: (COMES.index(one.state), not one.wanted, not one.asleep))
 
 
-def value_of(model: Model) -> Value:
-    match model.state:
-        case State.LOADED:
-            return "loaded"
-        case State.LOADING:
-            return "loading"
-    if model.wanted:
-        return "loading"
-    return "sleeping" if model.asleep else "unloaded"
+def value_of(model: Model) -> str:
+    """Return llama-server's word for the state: its clients wait for it."""
+    if model.state in (State.LOADED, State.LOADING):
+        return str(model.state.value)
+    return "loading" if model.wanted else "sleeping" if model.asleep else "unloaded"
 
 
 def status_of(keeper: Keeper, spec: Spec, *, all_seen: bool = True) -> Entry:
