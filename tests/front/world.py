@@ -63,17 +63,14 @@ class RouterWorld(Clients):
         self.sockets.mkdir(mode=0o700)
         self.log: list[str] = []
         config = ServerConfig(engine=engine or EngineConfig(), **options)
-        self.keeper = Keeper(
-            Catalog(self.specs),
-            self.read,
-            self.command,
-            folder=self.sockets,
-            roster=Roster(most, room),
-            drain=0.5,
-            write=self.log.append,
-            key="key",
-            check=check or self.check,
-        )
+        its = {
+            "folder": self.sockets,
+            "roster": Roster(most, room),
+            "drain": 0.5,
+            "write": self.log.append,
+            "key": "key",
+        }
+        self.keeper = Keeper(Catalog(self.specs), self.read, self.command, **its, check=check or self.check)
         remotes = None if places is None else Remotes(self.keeper, places, key="key", resolve=resolve)
         self.app = create_router_app(config, self.keeper, autoload=autoload, remotes=remotes)
         self.exchanges: list[Exchange] = []

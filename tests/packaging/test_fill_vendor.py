@@ -31,13 +31,11 @@ class Checkout:
         shutil.copy(ROOT / "vendor" / "llama.cpp" / "PIN.toml", self.pin)
 
     def fill(self, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(self.root / "tools" / "fill_vendor.py")],
-            env=os.environ | CLEAN_PIP | settings,
-            capture_output=True,
-            text=True,
-            check=False,
+        command, environment = (
+            [sys.executable, self.root / "tools" / "fill_vendor.py"],
+            os.environ | CLEAN_PIP | settings,
         )
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def left(self) -> list[str]:
         vendor = self.root / "vendor"
@@ -87,12 +85,8 @@ def test_the_pinned_trees_replace_all_that_was_there(checkout: Checkout, index: 
     (checkout.tree / "include" / "of_last_year.h").write_text("")
     done = checkout.fill(index)
     assert done.returncode == 0, done.stderr
-    assert checkout.left() == [
-        "llama.cpp/.filled",
-        "llama.cpp/CMakeLists.txt",
-        "llama.cpp/PIN.toml",
-        "llama.cpp/include/llama.h",
-    ]
+    names = (".filled", "CMakeLists.txt", "PIN.toml", "include/llama.h")
+    assert checkout.left() == [f"llama.cpp/{name}" for name in names]
     assert "is current" in checkout.fill({}).stderr
 
 
