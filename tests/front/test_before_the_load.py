@@ -75,8 +75,7 @@ async def test_a_request_that_waits_supersedes_what_other_models_compute(tmp_pat
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
         older = await world.streaming("a", "older", supersede="editor")
         world.complete("b", "newer", supersede="editor")
-        await older.end()
-        assert "[DONE]" not in older.events
+        assert "[DONE]" not in (await older.end()).events
         assert world.keeper.model("b").state is State.LOADING
 
 
@@ -149,6 +148,5 @@ async def test_a_silent_process_is_left_by_a_stream_without_a_client(tmp_path: P
     await world.until(lambda: f"request {COMPLETIONS} mine" in world.log_of("a"))
     await request.left()
     await world.until(lambda: not world.requests.registry.requests())
-    told = (await world.get("/v1/requests/mine")).json()
-    assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
+    assert await world.ended("mine") == ("cancelled", "disconnect")
     (tmp_path / "a.unseen").unlink()

@@ -126,8 +126,7 @@ async def test_a_worker_that_dies_is_left_out_until_it_is_back(tmp_path: Path) -
         its = (await world.get("/v1/requests/a")).json()["replica"]
         (dead,), (other,) = ([one for one in workers if (one.name == its) is here] for here in (True, False))
         dead.kill()
-        await cut.end()
-        assert '"code": "model_ended"' in cut.events[-1]
+        assert '"code": "model_ended"' in (await cut.end()).events[-1]
         assert [(await world.complete("m", session_id="a").end()).json()["model"] for _ in range(3)] == [other.name] * 3
         await world.until(lambda: not is_loaded(world, dead.name))
         dead.start()

@@ -140,8 +140,7 @@ async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
 async def test_a_process_that_dies_ends_only_its_own_requests_and_is_back(tmp_path: Path, world: RouterWorld) -> None:
     mine, other = await world.streaming("a"), await world.streaming("b", until="end")
     os.kill(world.pid("a"), signal.SIGKILL)
-    await mine.end()
-    assert '"code": "model_ended"' in mine.events[-1]
+    assert '"code": "model_ended"' in (await mine.end()).events[-1]
     assert "[DONE]" not in mine.events
     await world.until(lambda: world.starts("a") == 2)
     assert (await world.complete("a").end()).status == 200
@@ -162,8 +161,7 @@ async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_n
         request = world.complete("a", "mine", padding="x" * size)
         await sent.wait()
     os.kill(world.pid("a"), signal.SIGKILL)
-    await request.end()
-    assert (request.status, world.starts("a")) == (200, 2)
+    assert ((await request.end()).status, world.starts("a")) == (200, 2)
     assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
 
 
@@ -209,8 +207,7 @@ async def test_a_process_that_dies_at_its_load_is_tried_three_times(tmp_path: Pa
     assert (await world.complete("a").end()).status == 503
     assert world.starts("a") == 3
     (tmp_path / "a.dies").unlink()
-    await world.post("/models/load", {"model": "a"})
-    await world.until_state("a", State.LOADED)
+    await world.load("a")
 
 
 @pytest.mark.long
@@ -237,24 +234,21 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
         assert world.keeper.model("good").state is State.LOADED
         assert (world.starts("good"), world.starts("broken")) == (1, 0)
         path.write_bytes(MODEL)
-        await world.post("/models/load", {"model": "broken"})
-        await world.until_state("broken", State.LOADED)
+        await world.load("broken")
 
 
 @pytest.mark.long
 async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: RouterWorld) -> None:
     running = await world.streaming("a")
     assert (await world.post("/models/unload", {"model": "a"})).status == 200
-    await running.end()
-    assert '"error"' in running.events[-1]
+    assert '"error"' in (await running.end()).events[-1]
     await world.until_state("a", State.UNLOADED)
     assert await world.status("a") == {"value": "unloaded"}
     assert (await world.post("/models/unload", {"model": "a"})).status == 400
     world.hold_loads("a")
     waiting = await world.waiting("a", "mine")
     await world.post("/models/unload", {"model": "a"})
-    await waiting.end()
-    assert waiting.json()["error"]["message"] == "the model a was unloaded"
+    assert (await waiting.end()).json()["error"]["message"] == "the model a was unloaded"
 
 
 async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path) -> None:
@@ -311,8 +305,7 @@ async def test_the_list_is_read_again(world: RouterWorld) -> None:
     assert (await world.complete("c").end()).status == 200  # found without being asked
     assert (await world.complete("b").end()).status == 200  # what is loaded stays
     assert {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]} == {"a", "c"}
-    await running.end()
-    assert '"error"' in running.events[-1]
+    assert '"error"' in (await running.end()).events[-1]
     assert (await world.complete("b").end()).status == 404
 
 
@@ -324,8 +317,7 @@ async def test_a_shutdown_ends_every_request(world: RouterWorld) -> None:
     async with asyncio.timeout(20.0):
         await world.keeper.close()
     assert (await waiting.end()).failure == (503, "shutdown")
-    await running.end()
-    assert '"error"' in running.events[-1]
+    assert '"error"' in (await running.end()).events[-1]
     assert (await world.complete("a").end()).failure == (503, "shutdown")
 
 

@@ -38,8 +38,7 @@ async def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room(tmp_path: 
         assert world.keeper.model("a").state is State.LOADED
         assert (world.starts("a"), world.starts("b")) == (1, 0)
         (tmp_path / "b.unfit").unlink()
-        await world.post("/models/load", {"model": "b"})
-        await world.until_state("b", State.LOADED)
+        await world.load("b")
         assert world.keeper.model("a").state is State.UNLOADED
 
 

@@ -141,6 +141,15 @@ class RouterWorld(Clients):
         await self.waits(request_id)
         return exchange
 
+    async def load(self, model: str) -> None:
+        await self.post("/models/load", {"model": model})
+        await self.until_state(model, State.LOADED)
+
+    async def ended(self, request_id: str) -> tuple[str, str | None]:
+        """Return how a request has ended."""
+        told = (await self.get(f"/v1/requests/{request_id}")).json()
+        return told["status"], told["cancel_reason"]
+
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]
         return next(one for one in listed if one["id"] == name)["status"]
