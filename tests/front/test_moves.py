@@ -138,9 +138,7 @@ def alone(server: ServerProcess, path: str, body: dict[str, Any]) -> list[Any]:
         return streamed(client)
 
 
-def check_stream(
-    server: ServerProcess, path: str, body: dict[str, Any], number: signal.Signals = signal.SIGKILL
-) -> None:
+def check_stream(server: ServerProcess, path: str, body: dict[str, Any], number: int = signal.SIGKILL) -> None:
     """A stream whose process gets a signal is as it is alone, and ends elsewhere."""
     expected = alone(server, path, body)
     with RawClient(server.port) as client:

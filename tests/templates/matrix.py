@@ -28,9 +28,7 @@ class Outcome:
     refused: str = ""  # the template's words
     lost: tuple[str, ...] = ()  # texts that are not in the prompt
     moved: tuple[str, ...] = ()  # texts that stand before earlier ones
-    left_out: tuple[
-        str, ...
-    ] = ()  # calls, and texts beside them, that the template does not write: its author's choice
+    left_out: tuple[str, ...] = ()  # calls, and texts beside them, that the template's author chose not to write
 
     @property
     def kind(self) -> str:

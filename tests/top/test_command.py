@@ -124,9 +124,7 @@ def test_an_error_is_one_line(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("missing", ["httpx", "rich"])
-def test_a_missing_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
-) -> None:
+def test_extras_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str) -> None:
     for name in [name for name in sys.modules if name.startswith("pyllmcancel.top")]:
         monkeypatch.delitem(sys.modules, name)
     real = builtins.__import__
