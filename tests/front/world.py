@@ -36,9 +36,7 @@ MODEL = b"a model"  # the content of a model's file, where it has one
 
 
 class RouterWorld(Clients):
-    """A router, its processes, and its clients. Options are Roster's, Spec's by model, those of Remotes, and
-    ServerConfig's.
-    """
+    """A router, its processes, and its clients. Options are Roster's, Spec's by model, Remotes', and ServerConfig's."""
 
     def __init__(
         self,

@@ -184,9 +184,7 @@ CACHE = re.compile(r"(functools\.)?(lru_)?cache")
 
 
 def caches(text: str) -> set[str]:
-    """Names of what a module keeps for the whole process: functions whose answers are kept, and containers of the
-    module, or of a class, that its functions fill.
-    """
+    """Names of what a module keeps for the process: functions with caches, and containers that its functions fill."""
     tree = parsed(text)
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef)]
     containers = {name for scope in scopes for name in _containers(scope.body)}
