@@ -1,4 +1,4 @@
-"""tools/fill_vendor.py: nothing to do when current, and loud, harmless and helpful when it cannot do its work."""
+"""tools/fill_vendor.py: loud, harmless and helpful when it cannot do its work; and llama.cpp is never committed."""
 
 import os
 import shutil
@@ -119,3 +119,11 @@ def test_without_a_network_it_advises_and_keeps_an_older_tree(checkout: Checkout
     assert "The build needs PyPI" in advice
     assert "Traceback" not in done.stderr
     assert checkout.left() == before
+
+
+def test_nothing_of_llama_cpp_but_the_pin_is_tracked() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "-C", str(ROOT), "ls-files", "vendor"]
+    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert tracked == ["vendor/llama.cpp/PIN.toml"]
