@@ -100,10 +100,10 @@ def ended_elsewhere(server: ServerProcess, request_id: str, replica: str) -> boo
 
 
 def post(client: RawClient, path: str, body: dict[str, Any]) -> str:
-    request_id, content = fresh_id(), json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: {request_id}\r\n"
+    name, content = fresh_id(), json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: {name}\r\n"
     client.socket.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-    return request_id
+    return name
 
 
 def stable(value: Any) -> Any:
