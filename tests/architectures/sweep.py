@@ -248,9 +248,7 @@ def judge_draft(report: Report, stage: Stage) -> None:
         report.findings.append(f"rejected drafts: {errors}")
 
 
-def judge(
-    report: Report, stage: Stage, undisturbed: Party, afresh: dict[int, Logits], *, phase: Phase, node: int
-) -> None:
+def judge(report: Report, stage: Stage, whole: Party, afresh: dict[int, Logits], *, phase: Phase, node: int) -> None:
     """Cancel at one node, and add to the report what came of it; `afresh` remembers the victim's expected logits."""
     report.points += 1
     where = f"{phase} node {node}"
@@ -264,7 +262,7 @@ def judge(
         report.worst = float("inf")
         report.findings.append(f"{where}: a later step failed ({failure})")
         return
-    expected = replace(undisturbed, victim=afresh[played.n_kept])
+    expected = replace(whole, victim=afresh[played.n_kept])
     errors = {who: nmse(getattr(played.logits, who), getattr(expected, who)) for who in Party.__slots__}
     report.aborted += played.status is StepStatus.ABORTED
     report.exact += all(error == 0.0 for error in errors.values())

@@ -54,14 +54,8 @@ def expect(what: Locator) -> LocatorAssertions:
 class Tab:
     """A page in a context of its own: no cookies, no storage, and nothing that goes wrong unseen.
 
-    Parameters
-    ----------
-    base
-        Where the page is served; a request to any other origin is a fault.
-    allowed
-        Patterns of the console's errors that belong to the test, such as an answer 401.
-    options
-        Of the context: ``viewport``, ``color_scheme``, …
+    A request to any other origin than `base` is a fault, and so is an error on the console, but for those that belong
+    to the test, such as an answer 401: patterns of them are `allowed`. Options are the context's.
     """
 
     def __init__(self, browser: Browser, base: str, *, allowed: tuple[str, ...] = (), **options: Any) -> None:

@@ -44,11 +44,8 @@ def test_the_alerts_know_every_job() -> None:
 
 
 def test_every_job_scrapes_servers_by_themselves_with_a_key() -> None:
-    assert {key for job in jobs().values() for key in job if key.endswith("_configs")} >= {
-        "static_configs",
-        "dns_sd_configs",
-        "kubernetes_sd_configs",
-    }
+    kinds = {key for job in jobs().values() for key in job if key.endswith("_configs")}
+    assert kinds >= {"static_configs", "dns_sd_configs", "kubernetes_sd_configs"}
     for job in jobs().values():
         assert job["authorization"] == {"credentials_file": "/etc/prometheus/pyllmcancel-admin-key"}
         assert job.get("metrics_path", "/metrics") == "/metrics"

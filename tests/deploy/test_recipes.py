@@ -37,9 +37,7 @@ def server() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: f"{one.where} {one.arguments[:2]}")
-def test_the_command_takes_a_recipe(
-    command: Command, known_variables: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_takes_it(command: Command, known_variables: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(command.environment) <= known_variables
     for name, value in command.environment.items():
         monkeypatch.setenv(name, value)

@@ -62,13 +62,9 @@ class Vim(AbstractContextManager["Vim"]):
         self._terminal, screen = pty.openpty()
         fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
         environment = os.environ | {"TERM": "xterm", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
-        self._process = subprocess.Popen(
-            [program, "-u", vimrc, "-i", "NONE", "-N", *files],
-            **dict.fromkeys(("stdin", "stdout", "stderr"), screen),
-            env=environment,
-            cwd=folder,
-            start_new_session=True,
-        )
+        command, ends = [program, "-u", vimrc, "-i", "NONE", "-N", *files], ("stdin", "stdout", "stderr")
+        options = dict.fromkeys(ends, screen) | {"env": environment, "cwd": folder, "start_new_session": True}
+        self._process = subprocess.Popen(command, **options)
         os.close(screen)
         self._screen = bytearray()
         self._reader = threading.Thread(target=self._read)

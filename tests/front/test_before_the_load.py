@@ -73,8 +73,7 @@ async def test_a_request_that_waits_supersedes_what_other_models_compute(tmp_pat
     async with open_router(tmp_path, "a", "b", loads=("b",)) as world:
         older = await world.streaming("a", "older", supersede="editor")
         world.complete("b", "newer", supersede="editor")
-        await older.end()
-        assert "[DONE]" not in older.events
+        assert "[DONE]" not in (await older.end()).events
         assert world.keeper.model("b").state is State.LOADING
 
 

@@ -100,8 +100,7 @@ async def test_a_background_response_is_moved_and_cancelled(tmp_path: Path, worl
     (tmp_path / f"a.{second}").unlink()
     told = (await cancel.end()).json()
     assert (cancel.status, told["id"], told["status"]) == (200, "resp_mine", "cancelled")
-    ended = (await world.get("/v1/requests/mine")).json()
-    assert (ended["status"], ended["cancel_reason"]) == ("cancelled", "explicit")
+    assert await world.ended("mine") == ("cancelled", "explicit")
 
 
 async def test_a_request_whose_answer_is_complete_is_not_computed_again(world: RouterWorld) -> None:
@@ -173,16 +172,14 @@ async def test_early_leavers_leave_nothing(tmp_path: Path, monkeypatch: pytest.M
     await world.until(lambda: not world.requests.registry.requests())
     (tmp_path / "a.unseen").unlink()
     for number in range(5):
-        told = (await world.get(f"/v1/requests/r{number}")).json()
-        assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")
+        assert await world.ended(f"r{number}") == ("cancelled", "disconnect")
 
 
 async def test_a_running_request_is_superseded_by_one_of_another_model(world: RouterWorld) -> None:
     assert (await world.complete("b").end()).status == 200
     older = await world.streaming("a", "older", supersede="editor")
     assert (await world.complete("b", "newer", supersede="editor").end()).status == 200
-    await older.end()
-    assert "[DONE]" not in older.events
+    assert "[DONE]" not in (await older.end()).events
     told = (await world.get("/v1/requests/older")).json()
     assert (told["cancel_reason"], told["superseded_by"]) == ("superseded", "newer")
 
@@ -212,8 +209,7 @@ async def test_a_complete_answer_that_a_cancel_overtook_looks_cut(tmp_path: Path
     await world.until(lambda: "command explicit" in world.log_of("a"))
     (tmp_path / "done").touch()
     assert (await cancel.end()).json()["outcome"] == "cancelled"
-    await stream.end()
-    assert "[DONE]" not in stream.events
+    assert "[DONE]" not in (await stream.end()).events
     assert '"code": "explicit"' in stream.events[-1]
     (tmp_path / "a.stuck").unlink()
 
@@ -269,8 +265,7 @@ async def test_a_request_whose_client_does_not_read_ends_all_the_same(world: Rou
         await world.until(lambda: [one.id for one in world.requests.registry.requests()] == [])
     assert (await world.get("/v1/requests/mine")).json()["status"] == "cancelled"
     stream.read_on()
-    await stream.end()
-    assert '"error"' in stream.events[-1]
+    assert '"error"' in (await stream.end()).events[-1]
 
 
 @pytest.mark.long

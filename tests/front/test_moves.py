@@ -86,7 +86,7 @@ def process_of(server: ServerProcess, replica: str) -> int:
     raise LookupError(replica)
 
 
-def lose(server: ServerProcess, request_id: str, number: signal.Signals = signal.SIGKILL) -> tuple[str, int]:
+def lose(server: ServerProcess, request_id: str, number: int = signal.SIGKILL) -> tuple[str, int]:
     """Signal the process of a request that has some tokens; return its replica and the process."""
     seen = server.wait_for(request_id, status="running", completion_tokens=lambda n: n > 8)
     pid = process_of(server, seen["replica"])
@@ -100,10 +100,10 @@ def ended_elsewhere(server: ServerProcess, request_id: str, replica: str) -> boo
 
 
 def post(client: RawClient, path: str, body: dict[str, Any]) -> str:
-    request_id, content = fresh_id(), json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-Id: {request_id}\r\n"
+    name, content = fresh_id(), json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-Request-Id: {name}\r\n"
     client.socket.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-    return request_id
+    return name
 
 
 def stable(value: Any) -> Any:
@@ -138,9 +138,7 @@ def alone(server: ServerProcess, path: str, body: dict[str, Any]) -> list[Any]:
         return streamed(client)
 
 
-def check_stream(
-    server: ServerProcess, path: str, body: dict[str, Any], number: signal.Signals = signal.SIGKILL
-) -> None:
+def check_stream(server: ServerProcess, path: str, body: dict[str, Any], number: int = signal.SIGKILL) -> None:
     """A stream whose process gets a signal is as it is alone, and ends elsewhere."""
     expected = alone(server, path, body)
     with RawClient(server.port) as client:

@@ -126,8 +126,7 @@ async def test_a_worker_that_dies_is_left_out_until_it_is_back(tmp_path: Path) -
         its = (await world.get("/v1/requests/a")).json()["replica"]
         (dead,), (other,) = ([one for one in workers if (one.name == its) is here] for here in (True, False))
         dead.kill()
-        await cut.end()
-        assert '"code": "model_ended"' in cut.events[-1]
+        assert '"code": "model_ended"' in (await cut.end()).events[-1]
         assert [(await world.complete("m", session_id="a").end()).json()["model"] for _ in range(3)] == [other.name] * 3
         await world.until(lambda: not is_loaded(world, dead.name))
         dead.start()
@@ -154,9 +153,7 @@ async def test_requests_wait_for_an_absent_worker_but_not_long(tmp_path: Path, m
         assert (await world.complete("m").end()).status == 200
 
 
-async def test_a_stuck_worker_gets_nothing_and_delays_no_cancel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stuck_worker_gets_nothing_and_no_cancel_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "STUCK_SECONDS", 0.05)
     monkeypatch.setattr("pyllmcancel.front.relay.DEADLINE_SECONDS", 0.05)
     async with open_far(tmp_path, "x", "y") as (world, workers):
@@ -185,9 +182,7 @@ async def test_a_worker_with_another_key_is_not_used(tmp_path: Path, caplog: pyt
             assert not any(line.startswith("request") for line in world.log_of("x"))
 
 
-async def test_a_names_addresses_are_workers_and_looked_up_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_names_addresses_are_workers_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remotes, "LOOK_EVERY", 0.01)
     hosts: list[str] = []
     n_asked = 0

@@ -139,8 +139,7 @@ async def test_too_many_requests_that_wait_are_refused(tmp_path: Path) -> None:
 async def test_a_process_that_dies_ends_only_its_own_requests_and_is_back(tmp_path: Path, world: RouterWorld) -> None:
     mine, other = await world.streaming("a"), await world.streaming("b", until="end")
     os.kill(world.pid("a"), signal.SIGKILL)
-    await mine.end()
-    assert '"code": "model_ended"' in mine.events[-1]
+    assert '"code": "model_ended"' in (await mine.end()).events[-1]
     assert "[DONE]" not in mine.events
     await world.until(lambda: world.starts("a") == 2)
     assert (await world.complete("a").end()).status == 200
@@ -161,8 +160,7 @@ async def test_a_request_that_a_killed_process_has_not_read_is_answered_by_the_n
         request = world.complete("a", "mine", padding="x" * size)
         await sent.wait()
     os.kill(world.pid("a"), signal.SIGKILL)
-    await request.end()
-    assert (request.status, world.starts("a")) == (200, 2)
+    assert ((await request.end()).status, world.starts("a")) == (200, 2)
     assert world.log_of("a").count(f"request {COMPLETIONS} mine") == 1
 
 
@@ -208,8 +206,7 @@ async def test_a_process_that_dies_at_its_load_is_tried_three_times(tmp_path: Pa
     assert (await world.complete("a").end()).status == 503
     assert world.starts("a") == 3
     (tmp_path / "a.dies").unlink()
-    await world.post("/models/load", {"model": "a"})
-    await world.until_state("a", State.LOADED)
+    await world.load("a")
 
 
 @pytest.mark.long
@@ -236,24 +233,21 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
         assert world.keeper.model("good").state is State.LOADED
         assert (world.starts("good"), world.starts("broken")) == (1, 0)
         path.write_bytes(MODEL)
-        await world.post("/models/load", {"model": "broken"})
-        await world.until_state("broken", State.LOADED)
+        await world.load("broken")
 
 
 @pytest.mark.long
 async def test_a_model_that_is_unloaded_under_its_requests_ends_each(world: RouterWorld) -> None:
     running = await world.streaming("a")
     assert (await world.post("/models/unload", {"model": "a"})).status == 200
-    await running.end()
-    assert '"error"' in running.events[-1]
+    assert '"error"' in (await running.end()).events[-1]
     await world.until_state("a", State.UNLOADED)
     assert await world.status("a") == {"value": "unloaded"}
     assert (await world.post("/models/unload", {"model": "a"})).status == 400
     world.hold_loads("a")
     waiting = await world.waiting("a", "mine")
     await world.post("/models/unload", {"model": "a"})
-    await waiting.end()
-    assert waiting.json()["error"]["message"] == "the model a was unloaded"
+    assert (await waiting.end()).json()["error"]["message"] == "the model a was unloaded"
 
 
 async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path) -> None:
@@ -310,8 +304,7 @@ async def test_the_list_is_read_again(world: RouterWorld) -> None:
     assert (await world.complete("c").end()).status == 200  # found without being asked
     assert (await world.complete("b").end()).status == 200  # what is loaded stays
     assert {one["id"] for one in (await world.get("/models?reload=1")).json()["data"]} == {"a", "c"}
-    await running.end()
-    assert '"error"' in running.events[-1]
+    assert '"error"' in (await running.end()).events[-1]
     assert (await world.complete("b").end()).status == 404
 
 
@@ -323,8 +316,7 @@ async def test_a_shutdown_ends_every_request(world: RouterWorld) -> None:
     async with asyncio.timeout(20.0):
         await world.keeper.close()
     assert (await waiting.end()).failure == (503, "shutdown")
-    await running.end()
-    assert '"error"' in running.events[-1]
+    assert '"error"' in (await running.end()).events[-1]
     assert (await world.complete("a").end()).failure == (503, "shutdown")
 
 
@@ -359,3 +351,23 @@ async def test_a_response_is_looked_for_in_every_process(tmp_path: Path, world: 
     assert (await world.get("/v1/responses/resp_trip")).json()["model"] == "b"
     (tmp_path / "b.lacks").write_text("404 not_found")
     assert (await world.get("/v1/responses/resp_trip")).status == 404
+
+
+async def test_idle_requests_of_all_processes_wait_while_others_are_there(world: RouterWorld) -> None:
+    await world.complete("a").end()
+    idle = await world.streaming("a", "idle", priority="idle")
+    other = await world.streaming("b", "other")  # loads its model first
+    await world.until(lambda: world.log_of("a").count("command wait") == 1)
+    assert world.log_of("a").count("command go") == 0
+    other.leave()
+    await world.until(lambda: world.log_of("a").count("command go") == 1)
+    assert world.log_of("b").count("command wait") == 0
+    idle.leave()
+
+
+async def test_an_idle_request_waits_until_others_have_its_model_loaded(world: RouterWorld) -> None:
+    idle = await world.waiting("a", "idle", priority="idle")
+    (listed,) = (await world.get("/v1/requests")).json()["data"]
+    assert (listed["priority"], world.starts("a")) == ("idle", 0)
+    assert (await world.complete("a").end()).status == 200
+    assert (await idle.end()).status == 200

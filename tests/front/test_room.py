@@ -1,4 +1,4 @@
-"""Models that cannot be loaded take no other model's room, and cells count before the first load."""
+"""Models that cannot be loaded take no other model's room and say why; cells count before the first load."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from pyllmcancel.front.fits import DoesNotFit, Fits
 from pyllmcancel.front.keeper import Keeper
 from pyllmcancel.front.model import State
 from pyllmcancel.front.spec import Spec
-from pyllmcancel.front.worker import ModelProcess
+from pyllmcancel.front.worker import ModelProcess, reason_in
 from tests.front.world import MODEL, RouterWorld, open_router, opened
 from tests.support.marks import mostly_long
 
@@ -38,8 +38,7 @@ async def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room(tmp_path: 
         assert world.keeper.model("a").state is State.LOADED
         assert (world.starts("a"), world.starts("b")) == (1, 0)
         (tmp_path / "b.unfit").unlink()
-        await world.post("/models/load", {"model": "b"})
-        await world.until_state("b", State.LOADED)
+        await world.load("b")
         assert world.keeper.model("a").state is State.UNLOADED
 
 
@@ -168,3 +167,20 @@ async def test_a_shutdown_does_not_cut_the_drain_of_a_model_that_is_being_unload
     assert signals == [signal.SIGTERM] * 2
     monkeypatch.undo()
     process.stop(kill=True, patience=0.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("pyllmcancel: there is no file a.gguf", "there is no file a.gguf"),
+        ("02:59:33.026 CRITICAL pyllmcancel.server: the model could not be loaded: no memory", "no memory"),
+        ("02:59:33.026 ERROR   pyllmcancel.engine: a step failed", "a step failed"),
+        (json.dumps({"level": "critical", "message": "the model could not be loaded: no memory"}), "no memory"),
+        ("GGML_ASSERT(n > 0) failed", "GGML_ASSERT(n > 0) failed"),
+        ('{"no": "message"}', '{"no": "message"}'),
+        ("[1]", "[1]"),
+        ("", ""),
+    ],
+)
+def test_a_reason_is_told_without_the_logs_own_fields(line: str, reason: str) -> None:
+    assert reason_in(line) == reason

@@ -170,9 +170,8 @@ def test_a_preset_names_models_and_configures_the_folders(tmp_path: Path, folder
     assert (small.pinned, small.starts, small.aliases) == (True, False, ("s", "little"))
     assert small.options[:2] == ("--ctx-size=8192", "--ctx-size=4096")  # the last one counts
     assert (mine.starts, mine.idle_after, mine.path) == (True, 60.0, path)
-    assert mine.options == (
-        *("--ctx-size=8192", "--n-predict=7", "--no-mmap", "--no-slots", "--threads", "1", f"--model={path}"),
-    )
+    flags = ("--ctx-size=8192", "--n-predict=7", "--no-mmap", "--no-slots", "--threads", "1")
+    assert mine.options == (*flags, f"--model={path}")
     assert catalog.specs["parts"].idle_after == math.inf
     for spec in catalog.specs.values():  # each command can be read
         parsed(*spec.options)

@@ -36,9 +36,7 @@ MODEL = b"a model"  # the content of a model's file, where it has one
 
 
 class RouterWorld(Clients):
-    """A router, its processes, and its clients. Options are Roster's, Spec's by model, those of Remotes, and
-    ServerConfig's.
-    """
+    """A router, its processes, and its clients. Options are Roster's, Spec's by model, Remotes', and ServerConfig's."""
 
     def __init__(
         self,
@@ -63,17 +61,14 @@ class RouterWorld(Clients):
         self.sockets.mkdir(mode=0o700)
         self.log: list[str] = []
         config = ServerConfig(engine=engine or EngineConfig(), **options)
-        self.keeper = Keeper(
-            Catalog(self.specs),
-            self.read,
-            self.command,
-            folder=self.sockets,
-            roster=Roster(most, room),
-            drain=0.5,
-            write=self.log.append,
-            key="key",
-            check=check or self.check,
-        )
+        its = {
+            "folder": self.sockets,
+            "roster": Roster(most, room),
+            "drain": 0.5,
+            "write": self.log.append,
+            "key": "key",
+        }
+        self.keeper = Keeper(Catalog(self.specs), self.read, self.command, **its, check=check or self.check)
         remotes = None if places is None else Remotes(self.keeper, places, key="key", resolve=resolve)
         self.app = create_router_app(config, self.keeper, autoload=autoload, remotes=remotes)
         self.exchanges: list[Exchange] = []
@@ -143,6 +138,15 @@ class RouterWorld(Clients):
         exchange = self.complete(model, request_id, **fields)
         await self.waits(request_id)
         return exchange
+
+    async def load(self, model: str) -> None:
+        await self.post("/models/load", {"model": model})
+        await self.until_state(model, State.LOADED)
+
+    async def ended(self, request_id: str) -> tuple[str, str | None]:
+        """Return how a request has ended."""
+        told = (await self.get(f"/v1/requests/{request_id}")).json()
+        return told["status"], told["cancel_reason"]
 
     async def status(self, name: str) -> dict[str, Any]:
         listed = (await self.get("/v1/models")).json()["data"]

@@ -130,9 +130,7 @@ def test_behind_its_window_a_prefix_cannot_be_shared_although_it_has_a_checkpoin
 
 
 def overwrite_behind_the_window(world: World, context: Any) -> None:
-    """Overwrite cells of PROMPT on sequence 0: the window is 32 tokens, and the next prompt looks for room from the
-    first cell.
-    """
+    """Overwrite cells of PROMPT on sequence 0: the window is 32 tokens, and room is looked for from the first cell."""
     prefill(world, context, 1, OTHER * 3)
     prefill(world, context, 0, PROMPT)
     context.close(1, keep=False)

@@ -1,8 +1,7 @@
 """The effect of a sequence's company on its logits through the cells: the order of its own cells, and nothing else.
 
 Attention sums over cells as they lie. Unified cells lie as others left room, divided ones in the order of their tokens.
-Every step here is of one sequence and as long as when it is alone, so that the same kernels multiply: what differs is
-where the cells are.
+Every step here is of one sequence and as long as when it is alone, so that the same kernels multiply in other cells.
 """
 
 from typing import Any

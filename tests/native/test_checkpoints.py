@@ -62,9 +62,7 @@ def abort_after(context: Context, n_tokens: int) -> None:
 
 
 @pytest.mark.parametrize(("prompt", "n_kept"), [(PROMPT, 160), ([*PROMPT[:120], 1, 2, 3, *PROMPT[123:]], 96)])
-def test_an_aborted_prompt_goes_on_from_the_last_checkpoint_before_a_change(
-    model: Model, prompt: list[int], n_kept: int
-) -> None:
+def test_an_abort_goes_on_from_the_checkpoint_before_a_change(model: Model, prompt: list[int], n_kept: int) -> None:
     resumed = context(model)
     abort_after(resumed, 160)
     assert resumed.common_prefixes(prompt)[0] == n_kept

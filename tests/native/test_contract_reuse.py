@@ -48,9 +48,7 @@ def test_more_than_is_held_is_refused(world: World, n_held: int, options: dict[s
 
 
 @pytest.mark.parametrize(("prompt", "n_kept"), [(PROMPT, 39), ([*PROMPT[:20], *OTHER], 20)], ids=["same", "another"])
-def test_a_prompt_is_computed_from_where_it_differs_and_always_its_last_token(
-    world: World, prompt: list[int], n_kept: int
-) -> None:
+def test_a_prompt_is_computed_where_it_differs_and_at_its_end(world: World, prompt: list[int], n_kept: int) -> None:
     context = world.idle(PROMPT, 40)
     world.open(context, 0, prompt)
     assert context.n_committed(0) == n_kept * world.survives_abort

@@ -1,8 +1,7 @@
 """Sampled answers have the same distribution with drafts as without, by a statistic that would notice a difference.
 
 A draft that is accepted too readily is the fault that one would not see in a single answer: the drafted token comes a
-little too often. The statistic is chi-square, of how often each token was sampled, against the model's own
-probabilities.
+little too often. The statistic is chi-square, of how often each token was sampled, against the model's probabilities.
 """
 
 from collections import Counter

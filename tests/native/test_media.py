@@ -34,14 +34,9 @@ class Sight:
         return _native.MediaEncoder(self.model, self.path, n_threads=N_THREADS, **options)
 
     def library(self, encoder: Any = None) -> MediaLibrary:
-        return MediaLibrary(
-            encoder or self.encoder(),
-            self.model,
-            new_flag=_native.CancelFlag,
-            image_size=_native.image_size,
-            cache_bytes=1 << 24,
-            n_batch=SIZES["n_batch"],
-        )
+        of_core = {"new_flag": _native.CancelFlag, "image_size": _native.image_size}
+        sizes = {"cache_bytes": 1 << 24, "n_batch": SIZES["n_batch"]}
+        return MediaLibrary(encoder or self.encoder(), self.model, **of_core, **sizes)
 
     def context(self, **options: Any) -> Any:
         return _native.Context(self.model, **SIZES | options)

@@ -1,3 +1,1 @@
-"""The results of the build: the extension module, the installed files, the stub, and the script that fetches
-llama.cpp.
-"""
+"""The build's results: the extension module, the installed files, the stub, and the script that fetches llama.cpp."""

@@ -1,4 +1,4 @@
-"""tools/fill_vendor.py: nothing to do when current, and loud, harmless and helpful when it cannot do its work."""
+"""tools/fill_vendor.py: loud, harmless and helpful when it cannot do its work; and llama.cpp is never committed."""
 
 import os
 import shutil
@@ -31,13 +31,11 @@ class Checkout:
         shutil.copy(ROOT / "vendor" / "llama.cpp" / "PIN.toml", self.pin)
 
     def fill(self, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(self.root / "tools" / "fill_vendor.py")],
-            env=os.environ | CLEAN_PIP | settings,
-            capture_output=True,
-            text=True,
-            check=False,
+        command, environment = (
+            [sys.executable, self.root / "tools" / "fill_vendor.py"],
+            os.environ | CLEAN_PIP | settings,
         )
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def left(self) -> list[str]:
         vendor = self.root / "vendor"
@@ -87,12 +85,8 @@ def test_the_pinned_trees_replace_all_that_was_there(checkout: Checkout, index: 
     (checkout.tree / "include" / "of_last_year.h").write_text("")
     done = checkout.fill(index)
     assert done.returncode == 0, done.stderr
-    assert checkout.left() == [
-        "llama.cpp/.filled",
-        "llama.cpp/CMakeLists.txt",
-        "llama.cpp/PIN.toml",
-        "llama.cpp/include/llama.h",
-    ]
+    names = (".filled", "CMakeLists.txt", "PIN.toml", "include/llama.h")
+    assert checkout.left() == [f"llama.cpp/{name}" for name in names]
     assert "is current" in checkout.fill({}).stderr
 
 
@@ -125,3 +119,11 @@ def test_without_a_network_it_advises_and_keeps_an_older_tree(checkout: Checkout
     assert "The build needs PyPI" in advice
     assert "Traceback" not in done.stderr
     assert checkout.left() == before
+
+
+def test_nothing_of_llama_cpp_but_the_pin_is_tracked() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "-C", str(ROOT), "ls-files", "vendor"]
+    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert tracked == ["vendor/llama.cpp/PIN.toml"]

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -108,12 +107,9 @@ def layer_of(module: str) -> str:
 
 
 def upward(modules: Sources) -> list[str]:
-    order = list(LAYERS)
-    return [
-        str(found)
-        for found in imports(modules)
-        if order.index(layer_of(found.imported)) < order.index(layer_of(found.importer))
-    ]
+    order = {layer: number for number, layer in enumerate(LAYERS)}
+    levels = [(found, order[layer_of(found.imported)], order[layer_of(found.importer)]) for found in imports(modules)]
+    return [str(found) for found, its, own in levels if its < own]
 
 
 def circular(modules: Sources) -> set[str]:
@@ -135,12 +131,12 @@ def reached(begin: str, below: dict[str, set[str]]) -> set[str]:
 
 def between_dialects(modules: Sources) -> list[str]:
     """Imports of one dialect by another."""
-    return [
-        str(found)
-        for found in imports(modules)
-        for importer, imported in permutations(DIALECTS, 2)
-        if found.importer.startswith(f"{importer}.") and found.imported.startswith(f"{imported}.")
-    ]
+
+    def dialect(module: str) -> str:
+        return next((one for one in DIALECTS if module.startswith(f"{one}.")), "")
+
+    pairs = [(found, {dialect(found.importer), dialect(found.imported)} - {""}) for found in imports(modules)]
+    return [str(found) for found, dialects in pairs if len(dialects) == 2]
 
 
 def importers_of_the_compiled_module(modules: Sources) -> set[str]:
@@ -188,19 +184,13 @@ CACHE = re.compile(r"(functools\.)?(lru_)?cache")
 
 
 def caches(text: str) -> set[str]:
-    """Names of what a module keeps for the whole process: functions whose answers are kept, and containers of the
-    module, or of a class, that its functions fill.
-    """
+    """Names of what a module keeps for the process: functions with caches, and containers that its functions fill."""
     tree = parsed(text)
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef)]
     containers = {name for scope in scopes for name in _containers(scope.body)}
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    found = {
-        one.name
-        for one in functions
-        for mark in one.decorator_list
-        if _is_cache(mark.func if isinstance(mark, ast.Call) else mark)
-    }
+    marked = [(one.name, mark) for one in functions for mark in one.decorator_list]
+    found = {name for name, mark in marked if _is_cache(mark.func if isinstance(mark, ast.Call) else mark)}
     for node in (node for function in functions for node in ast.walk(function)):
         match node:
             case ast.Global(names=names):
@@ -209,7 +199,7 @@ def caches(text: str) -> set[str]:
                 found |= containers & {_last_name(target)}
             case ast.Call(func=ast.Attribute(value=target, attr=method)) if method in FILLS:
                 found |= containers & {_last_name(target)}
-    marks = {id(mark) for one in functions for mark in one.decorator_list}
+    marks = {id(mark) for _, mark in marked}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and id(node) not in marks]
     return found | {ast.unparse(call) for call in calls if _is_cache(call.func)}
 

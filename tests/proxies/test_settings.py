@@ -1,6 +1,4 @@
-"""The effects of other settings of a proxy: the reasons for those in ``deploy/``, and for what ``docs/proxies.md``
-says.
-"""
+"""The effects of other settings of a proxy: the reasons for those in ``deploy/`` and for ``docs/proxies.md``."""
 
 import pytest
 

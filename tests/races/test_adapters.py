@@ -25,9 +25,8 @@ def config(request: pytest.FixtureRequest, model_files: dict[str, Path], tmp_pat
     folder, model = tmp_path_factory.mktemp("adapters"), model_files[request.param]
     with Engine.load(EngineConfig(model=model, threads=1)) as engine:
         invocation = tuple(engine.model.tokenize(INVOCATION, parse_special=True))
-    files = [
-        write_adapter(folder / f"{n}.gguf", model, seed=n, invocation=invocation if n == 2 else ()) for n in range(3)
-    ]
+    invocations = (), (), invocation
+    files = [write_adapter(folder / f"{n}.gguf", model, seed=n, invocation=invocations[n]) for n in range(3)]
     exact = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
     return EngineConfig(
         model=model, lora=tuple((file, 0.0) for file in files), threads=N_THREADS, parallel=4, ctx_size=512, **exact

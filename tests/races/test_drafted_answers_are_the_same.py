@@ -111,11 +111,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Pair:
     """An engine that drafts and one that does not, on the same model.
 
-    Attributes
-    ----------
-    n_compared, n_accepted, n_in_company
-        The answers that were compared, the drafted tokens that were accepted, and the steps of several sequences that
-        had drafts.
+    It counts the answers compared, the drafted tokens accepted, and the steps of several sequences that had drafts.
     """
 
     def __init__(self, model: Path, **drafting: Any) -> None:

@@ -155,20 +155,14 @@ def test_one_moved_into_a_cancelled_neighbours_place_is_as_alone(make_real: Call
 def cancel_after(real: Real, n_steps: int) -> list[Request]:
     """Have the engine's thread, which cannot be late, cancel the next request after `n_steps` steps of it.
 
-    Returns
-    -------
-    list of Request
-        Empty until that request is submitted.
+    Return a list that has this request when it is submitted.
     """
     submitted: list[Request] = []
-    n_left = n_steps
+    numbers = count(1)
 
     def count_down(record: StepRecord) -> None:
-        nonlocal n_left
-        if submitted[0].id in {entry[0] for entry in record.sequences}:
-            n_left -= 1
-            if n_left == 0:
-                real.engine.cancel(submitted[0])
+        if submitted[0].id in {entry[0] for entry in record.sequences} and next(numbers) == n_steps:
+            real.engine.cancel(submitted[0])
 
     real.watcher.on_added = submitted.append
     real.watcher.on_step_done = count_down

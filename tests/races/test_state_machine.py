@@ -1,7 +1,6 @@
 """Random schedules of everything that can happen to an engine, with all invariants checked after each event.
 
-``pytest -m "" tests/races/test_state_machine.py --hypothesis-profile=thorough`` runs 10,000 schedules of up to 40
-events.
+``pytest -m "" tests/races/test_state_machine.py --hypothesis-profile=thorough`` runs 10,000 of up to 40 events.
 """
 
 from typing import Any

@@ -45,15 +45,7 @@ def recommended() -> dict[str, str]:
 
 
 class RayCluster(ServerProcess):
-    """Models on Ray Serve, asked as any server: at their front.
-
-    Parameters
-    ----------
-    models
-        Options of each model's workers.
-    settings
-        Ray's settings of each model's workers.
-    """
+    """Models on Ray Serve, asked as any server: at their front. Both tables are of each model's workers."""
 
     def __init__(self, models: dict[str, dict[str, Any]], settings: dict[str, dict[str, Any]]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets have their place in it
@@ -71,13 +63,9 @@ class RayCluster(ServerProcess):
         self._environment = os.environ | recommended() | of_ours
         self._log_file = self.folder / "log"
         with self._log_file.open("w") as log:
-            self._run = subprocess.Popen(
-                [sys.executable, "-P", "-c", SERVE, "run", str(file)],
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
-            )
+            command = [sys.executable, "-P", "-c", SERVE, "run", str(file)]
+            options = {"stdout": log, "stderr": log, "env": self._environment, "start_new_session": True}
+            self._run = subprocess.Popen(command, **options)
 
     def _config(self) -> dict[str, Any]:
         ours = "pyllmcancel.ray:"

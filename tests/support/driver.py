@@ -1,8 +1,7 @@
 """A real engine on the fake context, driven one thing at a time.
 
 The engine has its thread, as always. But its steps wait at the context's gate, and `Driver.settle` returns only when a
-step waits there, or when nothing is left to do: between two calls of a test nothing moves, so every test sees the same
-order of events in every run.
+step waits there, or when nothing is left to do: between calls nothing moves, and events always have one order.
 """
 
 import threading

@@ -1,8 +1,7 @@
 """The fake model of `fake_native`, its sampler and its cancel flag.
 
 The model is a function of the text: the logits after some tokens are drawn from a generator that those tokens seed, so
-any two computations of the same tokens agree, whatever happened in between. Tokens 0 to 255 are bytes, 256 ends a
-generation.
+any two computations of the same tokens agree, whatever happened in between. Tokens 0 to 255 are bytes, 256 is the end.
 """
 
 from __future__ import annotations

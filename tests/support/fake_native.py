@@ -74,9 +74,7 @@ def check_media(media: Sequence[tuple[int, MediaChunk]], first: int, n_tokens: i
 
 @dataclass(slots=True)
 class FakeSequence:
-    """`cells` has one id for each committed token; ids are shared as cells are. `made` has the adapters that computed
-    each.
-    """
+    """`cells` has an id for each committed token, shared as cells are; `made` the adapters that computed each."""
 
     tokens: list[int] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)

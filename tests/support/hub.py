@@ -31,9 +31,7 @@ Fault = Callable[["Handler", bytes], None]
 
 @dataclass
 class Repo:
-    """The content of a repository, and who may read it: without a `token` anybody, who may also see what a gated one
-    has.
-    """
+    """The content of a repository, and who may read it: without a `token` anybody; what a gated one has, all see."""
 
     files: dict[str, bytes]
     token: str | None = None

@@ -31,13 +31,7 @@ def worth_aborting(n_tokens: int, n_surviving: int, done: float, *, fixed_cost: 
 
 @dataclass(slots=True)
 class HeldStep:
-    """A step that has begun.
-
-    Attributes
-    ----------
-    progress
-        Share of the step that is computed, in [0, 1]. Written by the test, under the gate's lock.
-    """
+    """A step that has begun."""
 
     items: tuple[StepItem, ...]
     flags: tuple[CancelFlag, ...]
@@ -47,7 +41,7 @@ class HeldStep:
     first_of_context: bool
     abortable: bool
     way: CancelFlag | None = None  # raised by those whom the step gives way to
-    progress: float = 1 / N_POLLS
+    progress: float = 1 / N_POLLS  # in [0, 1]; written by the test, under the gate's lock
 
     @property
     def cancelled(self) -> list[StepItem]:

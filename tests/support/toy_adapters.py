@@ -1,7 +1,6 @@
 """LoRA adapters with random weights, for any model of a GGUF file.
 
-What an adapter adds to a matrix is about as large as a random matrix of its size would be: strong enough that greedy
-answers differ.
+What one adds to a matrix is about as large as a random matrix of its size would be: enough for other greedy answers.
 """
 
 from collections.abc import Sequence

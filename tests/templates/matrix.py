@@ -23,24 +23,12 @@ NAMES = tuple(sorted(path.stem for path in TEMPLATES.glob("*.jinja")))
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a form.
+    """The outcome of a form."""
 
-    Attributes
-    ----------
-    refused
-        The template's words.
-    lost
-        Texts that are not in the prompt.
-    moved
-        Texts that stand before earlier ones.
-    left_out
-        Calls, and texts beside calls, that the template does not write: its author has chosen so.
-    """
-
-    refused: str = ""
-    lost: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    refused: str = ""  # the template's words
+    lost: tuple[str, ...] = ()  # texts that are not in the prompt
+    moved: tuple[str, ...] = ()  # texts that stand before earlier ones
+    left_out: tuple[str, ...] = ()  # calls, and texts beside them, that the template's author chose not to write
 
     @property
     def kind(self) -> str:

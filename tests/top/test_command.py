@@ -1,4 +1,4 @@
-"""The command on a terminal of its own, against a server that says what the test says."""
+"""The command on a terminal of its own, against a server that says what the test says; the last one is real."""
 
 import builtins
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from pyllmcancel.cli import main
 from tests.clients.terminal import Terminal
-from tests.support.http_process import until
+from tests.support.http_process import RawClient, ServerProcess, until
 from tests.top.stage import Stage, cancelled, entry
 
 CANCELLED = {"id": "two", "outcome": "cancelled", "reason": "explicit", "phase": "decode", "cancel_latency_ms": 1.94}
@@ -124,9 +124,7 @@ def test_an_error_is_one_line(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("missing", ["httpx", "rich"])
-def test_a_missing_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
-) -> None:
+def test_extras_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str) -> None:
     for name in [name for name in sys.modules if name.startswith("pyllmcancel.top")]:
         monkeypatch.delitem(sys.modules, name)
     real = builtins.__import__
@@ -139,3 +137,22 @@ def test_a_missing_extra_is_named(
     monkeypatch.setattr(builtins, "__import__", without)
     assert main(["top"]) == 2
     assert capsys.readouterr().err == f"pyllmcancel: {missing} is missing: pip install 'pyllmcancel[top]'\n"
+
+
+def test_a_cancel_by_a_key_stops_the_computation(tmp_path: Path, long_model: Path) -> None:
+    with (
+        ServerProcess("--model", str(long_model), "--parallel", "2").started() as server,
+        top(server.url, tmp_path) as terminal,
+        RawClient(server.port) as client,
+    ):
+        terminal.until_drawn("slots 0/2")
+        asked = client.post(ignore_eos=True, max_tokens=90_000, session_id="mine")
+        terminal.until_drawn("session mine")
+        terminal.press("j")
+        terminal.until_drawn(f"> {asked[:12]}")
+        terminal.press("c")
+        terminal.until_drawn("compute stopped after ")
+        terminal.until_drawn("cancelled: explicit")
+        assert server.request(asked)["status"] == "cancelled"
+        terminal.press("q")
+        assert terminal.wait() == 0
