@@ -1,9 +1,9 @@
 """Open WebUI at a server of several models: its list, a stop, a switch, a load that is left, a model that fails.
 
-    python -m tests.clients.open_webui --models SMOLLM2.gguf GEMMA3-270M.gguf [--tasks] [--pictures FOLDER]
+    python -m tests.clients.open_webui --models SMOLLM2.gguf GEMMA3-270M.gguf [--pictures FOLDER]
 
 The first model has to answer at length, the second shortly. Open WebUI is fetched into build/clients, which takes
-minutes and 3 GB. With --tasks it asks for titles, tags and follow-ups, as it does unless an administrator changes that.
+minutes and 3 GB. It does not ask for titles, tags and follow-ups, as it does unless an administrator changes that.
 Needs Chromium and Playwright: python -m tests.browser --install.
 """
 
@@ -207,12 +207,13 @@ class Visit:
 
 
 @contextmanager
-def open_webui(folder: Path, server: ServerProcess, *, tasks: bool) -> Iterator[str]:
+def open_webui(folder: Path, server: ServerProcess) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = SETTINGS | ({} if tasks else NO_TASKS)
-    settings |= {name: shlex.split(value)[0] for name, value in exports("Open WebUI", server.url).items()}
+    settings = (
+        SETTINGS | NO_TASKS | {name: shlex.split(value)[0] for name, value in exports("Open WebUI", server.url).items()}
+    )
     settings |= {"DATA_DIR": str(folder), "HOME": str(folder), "PATH": os.environ["PATH"]}
     command = [str(OPEN_WEBUI.programs / "open-webui"), "serve", "--host", "127.0.0.1", "--port", str(port)]
     with (
@@ -238,7 +239,6 @@ def answers(url: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, nargs=2, required=True, metavar="GGUF")
-    parser.add_argument("--tasks", action="store_true", help="have it ask for titles, tags and follow-ups")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="take pictures into FOLDER")
     options = parser.parse_args()
     if options.pictures is not None:
@@ -253,7 +253,7 @@ def main() -> int:
         data.mkdir()
         with (
             serving_several(models, options.models) as server,
-            open_webui(data, server, tasks=options.tasks) as url,
+            open_webui(data, server) as url,
             browsing() as browser,
         ):
             names = [model.stem for model in options.models]

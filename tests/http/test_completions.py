@@ -127,13 +127,6 @@ async def test_each_prompt_has_its_choices(stream: bool, fields: dict[str, Any],
         assert found == {index: (text, "stop") for index, text in enumerate(texts)}
 
 
-@streaming
-@pytest.mark.parametrize("prompt", [list(b"say"), [list(b"say")], ["say"], "say"])
-async def test_a_prompt_may_be_text_or_tokens_or_a_list_of_either(world: World, stream: bool, prompt: Any) -> None:
-    world.model.answers[b"say"] = b"yes"
-    assert await answer(world, stream=stream, prompt=prompt) == {0: ("yes", "stop")}
-
-
 async def test_include_usage_comes_last_and_every_chunk_has_the_field(world: World) -> None:
     fields = {"n": 3, "max_tokens": 2, "ignore_eos": True, "stream": True}
     exchange = world.complete("12345", stream_options={"include_usage": True}, **fields)
@@ -204,7 +197,7 @@ async def test_a_bias_bans_a_token_and_another_forces_one(world: World) -> None:
 
 
 @streaming
-@pytest.mark.parametrize("prompt", ["say", list(b"say"), ["say"]])
+@pytest.mark.parametrize("prompt", ["say", list(b"say"), ["say"], [list(b"say")]])
 async def test_an_echo_begins_with_the_prompt(world: World, prompt: Any, stream: bool) -> None:
     world.model.answers[b"say"] = b" yes"
     found = await choices_of(world, prompt=prompt, echo=True, stream=stream)

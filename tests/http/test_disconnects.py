@@ -52,18 +52,15 @@ async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goe
         assert {sequence["request"] for step in steps for sequence in step["sequences"]} == {"neighbour"}
 
 
-async def test_in_prefill_the_step_is_aborted(world: World, stream: bool) -> None:
-    await (await world.computing(stream=stream, headers=MINE)).left()
-    await assert_cancelled(world, "prefill")
-    steps = (await world.get("/v1/steps")).json()["data"]
-    assert [step["status"] for step in steps] == ["aborted"]
-
-
-async def test_in_decode_the_next_step_does_not_contain_it(world: World, stream: bool) -> None:
-    exchange = await world.computing(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, n_steps=3)
+@pytest.mark.parametrize(("phase", "n_steps"), [("prefill", 0), ("decode", 3)])
+async def test_while_it_is_computed_the_step_is_aborted_and_no_next_one_contains_it(
+    world: World, stream: bool, phase: str, n_steps: int
+) -> None:
+    exchange = await world.computing(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE, n_steps=n_steps)
     await exchange.left()
-    await assert_cancelled(world, "decode", completion_tokens=3)
-    assert (await world.get("/v1/steps")).json()["n_steps"] == 4
+    await assert_cancelled(world, phase, completion_tokens=n_steps)
+    steps = (await world.get("/v1/steps")).json()["data"]
+    assert [step["status"] for step in steps] == ["aborted", *["ok"] * n_steps]
 
 
 async def test_after_the_end_nothing_changes(world: World, stream: bool) -> None:

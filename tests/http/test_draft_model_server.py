@@ -1,4 +1,4 @@
-"""``serve`` with a draft model or heads: the answers are those without, and what cannot draft is said at the start."""
+"""``serve`` with a draft model or heads: the answers are those without."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "model": tiny_models.write_tiny_llama(folder / "model.gguf"),
         "other": tiny_models.write_tiny_llama(folder / "other.gguf", seed=5, n_layer=1),
-        "hybrid": tiny_models.write_tiny_hybrid(folder / "hybrid.gguf"),
     }
 
 
@@ -54,18 +53,3 @@ def test_the_answers_are_those_without_heads(tmp_path: Path) -> None:
         server.wait_for_log("answers are drafted by the model's own heads")
         assert server.http.get("/props").json()["default_generation_settings"]["params"]["speculative.types"] == "heads"
         assert answers(server, **UNDRAFTED) == answers(server)
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("-md", "hybrid"), "its memory is hybrid, and a rejected draft cannot be undone in it"),
-        (("--spec-type", "draft-mtp"), "has no heads that guess further tokens"),
-    ],
-)
-def test_what_cannot_draft_is_said_at_the_start(files: dict[str, Path], options: tuple[str, str], why: str) -> None:
-    option, value = options
-    with ServerProcess("-m", str(files["model"]), option, str(files.get(value, value)), *SIZES) as server:
-        assert server.wait() == 1
-        assert why in server.log.splitlines()[-1]
-        assert "Traceback" not in server.log

@@ -38,7 +38,7 @@ async def message(world: World, *messages: dict[str, Any], **fields: Any) -> Exc
 
 
 def prompt_of(made: list[Request]) -> str:
-    return prompt_of(made)
+    return bytes(made[-1].choices[0].prompt).decode()
 
 
 def ignored(exchange: Exchange) -> str:

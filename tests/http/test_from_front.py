@@ -137,8 +137,8 @@ class Line:
 
     def write(self, data: bytes) -> bool:
         content = data.removeprefix(OPENED)
-        for kind, read in self._decoder.feed(content):
-            self.frames.append((kind, read if kind == BODY else json.loads(read or b"null")))
+        for kind, part in self._decoder.feed(content):
+            self.frames.append((kind, part if kind == BODY else json.loads(part or b"null")))
         return True
 
     def command(self, command: bytes) -> None:
@@ -180,12 +180,6 @@ def over(line: Line, world: World) -> ASGIApp:
     return with_connection
 
 
-@asynccontextmanager
-async def open_front(**options: Any) -> AsyncIterator[World]:
-    async with open_world(worker_key="the-key", stream_keep=60.0, **options) as world:
-        yield world
-
-
 def send(line: Line, world: World, path: str = "/v1/completions", *, again: bool = False, **fields: Any) -> bytes:
     """Have the front send a request over the link; return its body."""
     body = json.dumps({"max_tokens": 100} | fields).encode()
@@ -197,7 +191,7 @@ def send(line: Line, world: World, path: str = "/v1/completions", *, again: bool
 @asynccontextmanager
 async def begun(line: Line, **fields: Any) -> AsyncIterator[World]:
     """A worker that computes a request, whose front closes the link in the end."""
-    async with open_front() as world:
+    async with open_worker() as world:
         world.hold()
         send(line, world, prompt="hello", **fields)
         try:
@@ -270,7 +264,7 @@ async def test_a_stream_is_kept_by_the_front_alone() -> None:
 
 async def test_a_request_that_another_server_had_accepted_waits_for_as_long_as_it_must() -> None:
     line = Line()
-    async with open_front(parallel=1, queue_timeout=1e-6, refuse_late=True) as world:
+    async with open_worker(parallel=1, queue_timeout=1e-6, refuse_late=True) as world:
         plain = front("ann") | {"x-request-id": "other"}
         other = await world.computing(max_tokens=9, ignore_eos=True, queue_timeout=1_000.0, headers=plain)
         send(line, world, again=True, prompt="hello", max_tokens=2, timeout=1_000.0)
@@ -285,7 +279,7 @@ async def test_a_response_that_begins_anew_takes_the_place_of_what_is_stored_of_
     asked, path = {"input": "hello", "max_output_tokens": 2}, "/v1/responses"
     plain = front("ann") | {"x-request-id": "mine"}
     line = Line()
-    async with open_front() as world:
+    async with open_worker() as world:
         for status in (200, 400):
             assert (await world.post(path, asked, headers=plain)).status == status
         before = (await world.get(f"{path}/resp_mine", headers=plain)).json()

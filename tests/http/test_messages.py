@@ -293,12 +293,6 @@ def said(text: str) -> dict[str, Any]:
             [said(" is B.")],
             "end_turn",
         ),
-        (
-            f"<think>{'hm ' * 50}</think>Hi.",
-            {"thinking": {"type": "enabled", "budget_tokens": 10}, "max_tokens": 10},
-            [THOUGHT | {"thinking": "hm hm hm h"}],
-            "max_tokens",
-        ),
     ],
 )
 async def test_thoughts_texts_and_calls_are_blocks(
@@ -309,6 +303,12 @@ async def test_thoughts_texts_and_calls_are_blocks(
         for block in message["content"]:
             block.pop("id", None)
         assert (message["content"], message["stop_reason"]) == (content, reason)
+
+
+async def test_thinking_stops_at_its_budget() -> None:
+    async with open_world(model=Says(f"<think>{'hm ' * 50}</think>Hi.")) as world:
+        message = await message_of(world, stream=False, thinking={"type": "enabled", "budget_tokens": 10})
+        assert message["content"][0]["thinking"] == "hm hm hm h"
 
 
 async def test_thoughts_that_are_sent_back_are_part_of_the_prompt() -> None:

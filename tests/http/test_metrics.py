@@ -207,7 +207,7 @@ async def test_the_gauges_follow_what_lives_and_slots_and_cells_in_use() -> None
         await world.ended("waiting")
         seen = await metrics(world)
         assert [seen[name] for name in (*sorted(GAUGES), "slots_used", "cells_used")] == [0] * 6
-        assert seen["cells_idle"] > 20
+        assert seen["cells_idle"] >= 20
 
 
 async def test_a_failed_request_is_an_error_whose_tokens_were_not_delivered(world: World) -> None:

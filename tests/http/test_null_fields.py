@@ -224,27 +224,22 @@ def test_every_endpoint_is_among_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "field", "empty"),
+    ("kind", "fields"),
     [
-        (ChatBody, "session_id", ""),
-        (ChatBody, "tool_choice", {}),
-        (ChatBody, "tool_choice", ""),
-        (ChatBody, "response_format", {}),
-        (ChatBody, "max_tokens", ""),
-        (ChatBody, "tools", {}),
-        (ChatBody, "guided_choice", []),
-        (MessagesBody, "thinking", {}),
-        (MessagesBody, "system", {}),
-        (ResponsesBody, "previous_response_id", ""),
-        (ResponsesBody, "reasoning", ""),
-        (EmbeddingBody, "encoding_format", ""),
-        (InfillBody, "n_predict", ""),
+        (ChatBody, {"tool_choice": {}, "response_format": {}, "max_tokens": "", "guided_choice": []}),
+        (ChatBody, {"tool_choice": "", "tools": {}}),
+        (CompletionBody, dict.fromkeys(("session_id", "parent_session_id", "supersede", "prompt_cache_key"), "")),
+        (MessagesBody, {"thinking": {}, "system": {}}),
+        (ResponsesBody, {"previous_response_id": "", "reasoning": ""}),
+        (EmbeddingBody, {"encoding_format": ""}),
+        (InfillBody, {"n_predict": ""}),
     ],
 )
-def test_empty_is_not_given_where_nothing_empty_is_a_value(kind: type[RequestBody], field: str, empty: Any) -> None:
-    body = BODIES[kind][-1]
-    without = kind.model_validate({name: value for name, value in body.items() if name != field})
-    assert kind.model_validate(body | {field: empty}) == without
+def test_empty_is_not_given_where_nothing_empty_is_a_value(kind: type[RequestBody], fields: dict[str, Any]) -> None:
+    for field, empty in fields.items():
+        body = BODIES[kind][-1]
+        without = kind.model_validate({name: value for name, value in body.items() if name != field})
+        assert kind.model_validate(body | {field: empty}) == without, field
 
 
 @pytest.mark.parametrize(
@@ -265,18 +260,12 @@ def test_what_is_required_stays_required(kind: type[RequestBody], body: dict[str
 
 
 @pytest.mark.parametrize("empty", ["", None])
-def test_a_call_may_say_nothing_of_its_id_and_type(empty: Any) -> None:
-    function = {"name": "f", "arguments": "{}"}
-    body = {"messages": [{"role": "assistant", "tool_calls": [{"id": empty, "type": empty, "function": function}]}]}
-    (message,) = ChatBody.model_validate(body).messages
-    assert message.for_template()["tool_calls"] == [{"id": "", "type": "function", "function": function}]
-
-
-def test_a_custom_call_is_one_of_a_function_of_one_text() -> None:
-    call = {"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}
-    (message,) = ChatBody.model_validate({"messages": [{"role": "assistant", "tool_calls": [call]}]}).messages
-    (found,) = message.for_template()["tool_calls"]
-    assert found["function"] == {"name": "f", "arguments": '{"input": "x"}'}
+def test_a_call_may_say_nothing_of_its_id_and_type_and_a_custom_one_is_of_one_text(empty: Any) -> None:
+    function = {"name": "f", "arguments": '{"input": "x"}'}
+    plain = {"id": empty, "type": empty, "function": function}
+    custom = {"id": empty, "type": "custom", "custom": {"name": "f", "input": "x"}}
+    (message,) = ChatBody.model_validate({"messages": [CALL | {"tool_calls": [plain, custom]}]}).messages
+    assert message.for_template()["tool_calls"] == [{"id": "", "type": "function", "function": function}] * 2
 
 
 def test_null_says_that_a_completion_has_no_limit() -> None:

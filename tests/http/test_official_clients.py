@@ -10,7 +10,6 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from pyllmcancel.models import packaged_model_path
 from tests.support.http_process import ServerProcess, fresh_id
 from tests.support.official_clients import check_cancelled_task, superseded
 
@@ -78,8 +77,9 @@ def test_a_cancelled_stream_raises_in_the_middle(server: ServerProcess, either: 
 
 def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, either: Client) -> None:
     mine = fresh_id()
-    with pytest.raises((openai.APITimeoutError, anthropic.APITimeoutError)):
-        ask(either.with_options(max_retries=0), mine, timeout=3.0)
+    package: Any = openai if isinstance(either, openai.OpenAI) else anthropic
+    with pytest.raises(package.APITimeoutError):
+        ask(either.with_options(max_retries=0), mine, timeout=package.Timeout(60.0, read=0.3))
     assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
 
 
@@ -118,17 +118,6 @@ def client() -> Iterator[openai.OpenAI]:
         process.wait_idle()
 
 
-def test_completion(client: openai.OpenAI) -> None:
-    answer = client.completions.create(**SHORT, user="me", stop=["\x00"])
-    assert (answer.object, answer.id) == ("text_completion", f"cmpl-{answer._request_id}")
-    assert answer.model == packaged_model_path().stem
-    assert answer.system_fingerprint
-    assert answer.choices[0].finish_reason == "length"
-    assert answer.choices[0].text
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == answer.usage.total_tokens - answer.usage.prompt_tokens == 8
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_echo_and_logprobs(client: openai.OpenAI, stream: bool) -> None:
     answer: Any = client.completions.create(**SHORT, echo=True, logprobs=3, stream=stream)
@@ -144,17 +133,6 @@ def test_echo_and_logprobs(client: openai.OpenAI, stream: bool) -> None:
     assert all(logprob <= 0 for logprobs in found for logprob in logprobs.token_logprobs if logprob is not None)
 
 
-def test_chat(client: openai.OpenAI) -> None:
-    developer = {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}
-    fields: Any = {"n": 2, "max_completion_tokens": 5, "prediction": {"type": "content", "content": "Hello!"}}
-    fields |= {"modalities": ["text"], "verbosity": "medium", "store": False, "metadata": {"a": "b"}}
-    fields |= {"service_tier": "auto", "prompt_cache_key": "x", "safety_identifier": "me"}
-    answer = client.chat.completions.create(model="any", messages=[developer, *HELLO], **fields)
-    assert [choice.index for choice in answer.choices] == [0, 1]
-    assert all(choice.message.content for choice in answer.choices)
-    assert (answer.id, answer.service_tier) == (f"chatcmpl-{answer._request_id}", "default")
-
-
 def test_helpers_parse_an_object_and_tell_of_content(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(model="any", messages=HELLO, response_format=Verdict, max_tokens=200)
     assert isinstance(answer.choices[0].message.parsed, Verdict)
@@ -166,13 +144,6 @@ def test_helpers_parse_an_object_and_tell_of_content(client: openai.OpenAI) -> N
     assert text == final.choices[0].message.content
     assert final.usage is not None
     assert final.usage.completion_tokens > 1
-
-
-def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="any", messages=HELLO, web_search_options={"search_context_size": "low"})
-    assert (caught.value.param, caught.value.code) == ("web_search_options", "unsupported_field")
-    assert caught.value.request_id is not None
 
 
 # -- anthropic --------------------------------------------------------------------------------------------------------

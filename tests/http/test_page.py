@@ -42,10 +42,12 @@ async def test_the_documentation_is_there_without_the_live_page_too() -> None:
         assert "/v1/completions" in world.app.openapi()["paths"]
 
 
-def test_nothing_of_the_documentation_stands_in_line() -> None:
+def test_nothing_of_the_documentation_stands_in_line_and_every_file_is_of_a_kind_that_is_served() -> None:
     text = (PAGE / "docs.html").read_text()
     assert re.search(r"<style|\sstyle=|\son\w+=|javascript:", text) is None
     assert re.findall(r"<script[^>]*>([^<]*)</script>", text) == ["", ""]
+    others = [path for path in PAGE.rglob("*") if path.is_file() and path.suffix[1:] not in MEDIA_TYPES]
+    assert {path.suffix for path in others} <= {".toml", ""}, others
 
 
 def test_the_pages_have_the_address_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +83,3 @@ async def test_nothing_but_its_files_is_served(world: World, path: str) -> None:
 def test_no_other_host_is_named(path: str) -> None:
     text = (PAGE / path).read_text()
     assert "//" not in re.sub(r"http://www\.w3\.org/\S+|(^|\s)//.*", "", text)
-
-
-def test_every_file_is_of_a_kind_that_is_served() -> None:
-    others = [path for path in PAGE.rglob("*") if path.is_file() and path.suffix[1:] not in MEDIA_TYPES]
-    assert {path.suffix for path in others} <= {".toml", ""}, others

@@ -48,24 +48,17 @@ def test_the_address_is_one_that_this_machine_reaches(hosts: tuple[str, ...]) ->
         assert url == f"http://{name}:{listeners[-1].getsockname()[1]}"
 
 
-def test_without_the_page_it_is_not_named() -> None:
+def test_a_key_is_asked_for_and_never_shown_and_the_page_is_named_if_there_is_one() -> None:
     with listening("127.0.0.1") as listeners:
-        with_page, without = (
-            first_steps(listeners, config(ui=ui), secure=False, example=TO_TRY[None]) for ui in (True, False)
-        )
-    assert with_page[0].startswith("open http://127.0.0.1:")
-    assert without[0].startswith("run: pyllmcancel top --url http://127.0.0.1:")
-
-
-def test_a_key_is_asked_for_and_never_shown() -> None:
-    with listening("127.0.0.1") as listeners:
-        keyed = config(api_keys=(ApiKey.unnamed("secret"),))
+        keyed = config(api_keys=(ApiKey.unnamed("secret"),), ui=False)
         look, ask = first_steps(listeners, keyed, secure=True, example=TO_TRY[None])
+        page, _ = first_steps(listeners, config(), secure=False, example=TO_TRY[None])
     assert "secret" not in look + ask
+    assert look.startswith("run: pyllmcancel top --url https://127.0.0.1:")
     assert look.endswith("--api-key KEY")
     assert "'Authorization: Bearer KEY'" in ask
     assert "-Nk" in ask
-    assert "https://127.0.0.1:" in ask
+    assert page.startswith("open http://127.0.0.1:")
 
 
 @pytest.mark.parametrize(

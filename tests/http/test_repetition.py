@@ -70,8 +70,3 @@ async def test_the_field_goes_before_the_option_and_streams_keep_it(option: int,
         choices = [choice for event in exchange.json_events() for choice in event["choices"]]
     assert "".join(choice["text"] for choice in choices) == text
     assert (choices[-1].get("stop_details") == "repetition") is (text == STREAMED)
-
-
-@pytest.mark.parametrize("limit", [-1, 10_001, 2.5, "32"])
-async def test_a_limit_is_a_number_of_tokens_or_a_truth_value(world: World, limit: Any) -> None:
-    assert (await world.complete(repetition_limit=limit).end()).refusal == (400, "repetition_limit")

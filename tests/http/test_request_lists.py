@@ -15,20 +15,16 @@ FIELDS = {
 }
 
 
-async def busy_world(world: World) -> None:
-    """One of each kind, on one slot."""
-    await world.complete(max_tokens=1, headers={"x-request-id": "finished"}).end()
-    cancelled = await world.computing(headers={"x-request-id": "cancelled"})
-    await world.post("/v1/requests/cancelled/cancel")
-    await cancelled.end()
-    await world.running_stream("running")
-    world.complete(headers={"x-request-id": "waiting-1"})
-    await world.submitted("waiting-2", headers={"x-session-id": "s"})
-
-
 async def test_live_ones_come_first_in_their_order_then_the_ended_newest_first() -> None:
+    """One of each kind, on one slot."""
     async with open_world(parallel=1) as world:
-        await busy_world(world)
+        await world.complete(max_tokens=1, headers={"x-request-id": "finished"}).end()
+        cancelled = await world.computing(headers={"x-request-id": "cancelled"})
+        await world.post("/v1/requests/cancelled/cancel")
+        await cancelled.end()
+        await world.running_stream("running")
+        world.complete(headers={"x-request-id": "waiting-1"})
+        await world.submitted("waiting-2", headers={"x-session-id": "s"})
         listed = await world.requests()
         assert [entry["id"] for entry in listed] == ["running", "waiting-1", "waiting-2", "cancelled", "finished"]
         assert [entry["status"] for entry in listed] == ["running", "waiting", "waiting", "cancelled", "finished"]

@@ -111,13 +111,16 @@ async def test_owners_do_not_meet() -> None:
         assert (await create(world, headers=bob))["id"] == "resp_mine"
 
 
-async def test_a_server_that_stores_nothing() -> None:
-    async with open_world(storage=None) as world:
-        assert not (await create(world))["store"]
-        await get(world, status=404)
-        assert (await create(world, status=400, background=True))["param"] == "background"
-        assert (await create(world, status=404, previous_response_id="resp_mine"))["param"] == "previous_response_id"
-        assert (await cancel(world)).status == 404
+async def test_what_is_not_to_be_stored_is_not_and_does_not_run_in_the_background() -> None:
+    for server, fields in (({"storage": None}, {}), ({}, {"store": False})):
+        async with open_world(**server) as world:
+            assert (await create(world, status=400, background=True, **fields))["param"] == "background"
+            assert await world.requests() == []
+            assert not (await create(world, **fields))["store"]
+            assert (await get(world, status=404))["message"] == "Response with id 'resp_mine' not found."
+            error = await create(world, status=404, previous_response_id="resp_mine")
+            assert error["param"] == "previous_response_id"
+            assert (await cancel(world)).status == 404
 
 
 async def test_what_is_shown_of_a_response_is_as_described() -> None:
@@ -179,16 +182,13 @@ async def test_a_reference_stands_for_its_item() -> None:
         await check_same(world, {"input": referring}, {"input": [said("hello"), said("It is 4.", "assistant")]})
 
 
-@pytest.mark.parametrize("item_id", ["msg_other_0", "msg_a_7", "something"])
-async def test_a_reference_to_nothing_is_refused(world: World, item_id: str) -> None:
-    await create(world, "a")
-    error = await create(world, "b", 404, input=[{"id": item_id}])
-    assert (error["param"], item_id in error["message"]) == ("input", True)
-
-
-async def test_an_unknown_previous_response_is_refused(world: World) -> None:
+async def test_an_unknown_item_or_previous_response_is_refused(world: World) -> None:
     error = await create(world, status=404, previous_response_id="resp_other")
     assert (error["param"], error["code"]) == ("previous_response_id", "previous_response_not_found")
+    await create(world, "c")
+    for item_id in ("msg_other_0", "msg_c_7", "something"):
+        error = await create(world, "b", 404, input=[{"id": item_id}])
+        assert (error["param"], item_id in error["message"]) == ("input", True)
     await in_background(world, "a", max_output_tokens=3)
     error = await create(world, "b", 400, previous_response_id="resp_a")
     assert error["code"] == "previous_response_not_ended"
@@ -253,22 +253,12 @@ async def test_a_response_in_the_background_comes_although_nobody_waits(world: W
     assert ended["output"][0]["content"][0]["text"].startswith(running["output"][0]["content"][0]["text"])
 
 
-async def test_leaving_does_not_cancel_it(world: World) -> None:
-    world.hold()
-    body = {"input": "hello", "background": True, "stream": True, "max_output_tokens": 5, "ignore_eos": True}
-    asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
-    await world.held()
-    await asked.until_body(b"response.queued")
-    await asked.left()
-    world.gate.open()
-    assert (await until_ended(world))["usage"]["output_tokens"] == 5
-    assert (await world.request("mine"))["status"] == "finished"
-
-
 async def test_a_cancel_stops_it_and_says_how_it_stands(world: World) -> None:
     await in_background(world)
     await world.step(2)
     await world.held()
+    undeleted = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
+    assert (undeleted.status, undeleted.json()["error"]["message"]) == (400, "Cannot delete an in-flight response.")
     asked = asyncio.create_task(cancel(world))
     await world.cancelling("mine")
     world.gate.open()
@@ -279,6 +269,7 @@ async def test_a_cancel_stops_it_and_says_how_it_stands(world: World) -> None:
     again = await cancel(world)
     assert (again.status, again.json()) == (200, found)
     assert await get(world) == found
+    assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 200
 
 
 @pytest.mark.parametrize("reason", ["explicit", "deadline", "shutdown"])
@@ -309,35 +300,31 @@ async def test_a_cancel_of_what_has_ended_is_refused_as_openai_does(background: 
         assert (answer.status, answer.json()["error"]["message"]) == (400, f"Cannot cancel a {kind} response.")
         assert (await get(world))["status"] == "completed"
         assert (await cancel(world, "resp_other")).status == 404
+        if not background:
+            error = await get(world, "resp_mine?stream=true", 400)
+            words = "This response cannot be streamed because it was not created with background=true."
+            assert error["message"] == words
 
 
-async def test_what_runs_is_not_deleted(world: World) -> None:
-    await in_background(world)
-    answer = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
-    assert (answer.status, answer.json()["error"]["message"]) == (400, "Cannot delete an in-flight response.")
-    world.gate.open()
-    await until_ended(world)
-    assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 200
-
-
-async def test_a_background_response_has_no_pause_for_want_of_a_reader(world: World) -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_reader_that_leaves_or_does_not_read_stops_no_response_in_the_background(
+    world: World, leaves: bool
+) -> None:
     body = {"input": "x", "background": True, "stream": True, "max_output_tokens": 600, "ignore_eos": True}
     world.hold()
     asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
     await world.held()
-    await asked.until_headers()
-    asked.stop_reading()
+    await asked.until_body(b"response.queued")
+    if leaves:
+        await asked.left()
+    else:
+        asked.stop_reading()
     world.gate.open()
     assert (await until_ended(world))["usage"]["output_tokens"] == 600
-    asked.read_on()
-    assert accumulated(checked_events(await asked.end())) is None
-
-
-async def test_what_is_not_to_be_stored_is_not_and_does_not_run_in_the_background(world: World) -> None:
-    assert (await create(world, status=400, background=True, store=False))["param"] == "background"
-    assert await world.requests() == []
-    assert not (await create(world, store=False))["store"]
-    assert (await get(world, status=404))["message"] == "Response with id 'resp_mine' not found."
+    assert (await world.request("mine"))["status"] == "finished"
+    if not leaves:
+        asked.read_on()
+        assert accumulated(checked_events(await asked.end())) is None
 
 
 async def test_a_full_queue_refuses_it_and_keeps_nothing() -> None:
@@ -395,12 +382,6 @@ async def test_readers_leave_at_any_turn_of_the_loop_and_wait_for_events_that_do
     world.gate.open()
     assert (await late.end()).body == b""
     assert (await until_ended(world))["status"] == "incomplete"  # it had all its tokens
-
-
-async def test_one_that_was_not_in_the_background_has_no_events_to_tell(world: World) -> None:
-    await create(world)
-    error = await get(world, "resp_mine?stream=true", 400)
-    assert error["message"] == "This response cannot be streamed because it was not created with background=true."
 
 
 # -- no room ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from argparse import Action, ArgumentError
 from dataclasses import fields
-from itertools import chain, product
+from itertools import product
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -153,9 +153,10 @@ def test_keys_come_from_the_option_and_from_a_file(tmp_path: Path) -> None:
     assert config.shared
     assert config_of("--api-key", "one", "--admin-api-key", "root").shared, "an administrator is an owner apart"
     assert not config_of("--api-key", "one").shared
-    for given, words in ((("one,same", "root,same"), "--admin-api-key"), (("\udcff",), "--api-key is not UTF-8")):
-        with pytest.raises(UsageError, match=words):
-            config_of(*chain(*zip(("--api-key", "--admin-api-key"), given, strict=False)))
+    with pytest.raises(UsageError, match="--admin-api-key"):
+        config_of("--api-key", "one,same", "--admin-api-key", "root,same")
+    with pytest.raises(UsageError, match="--api-key is not UTF-8"):
+        config_of("--api-key", "\udcff")
 
 
 @pytest.mark.parametrize("lines", ["  # a comment\nann:first\n", "\ufeffann:first\n", "\t#\n\n\x0bann:first\r\n"])

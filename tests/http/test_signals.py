@@ -157,18 +157,6 @@ def test_a_client_that_does_not_read_cannot_hold_the_process(long_model: Path, *
         assert "Traceback" not in server.log
 
 
-@pytest.mark.long
-@signals
-def test_an_open_feed_does_not_hold_up_the_end_and_is_ended_itself(long_model: Path, number: signal.Signals) -> None:
-    with serving(long_model, drain=60.0) as server, server.http.stream("GET", "/v1/events") as feed:
-        lines = feed.iter_lines()
-        assert next(line for line in lines if line.startswith("event: ")) == "event: snapshot"
-        began = server.signal(number)
-        assert not [line for line in lines if line.startswith("event: ")], "the end, and no error"
-        assert server.wait() == STATUS[number]
-        assert time.monotonic() - began < SOON
-
-
 # -- as the first process of a container, which has no signal that it does not handle ----------------------------------
 
 

@@ -1,7 +1,6 @@
 """A real server's sockets: heads of every kind, requests in a row, and clients that leave in every way."""
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,24 +273,3 @@ def test_an_answer_goes_on_whichever_way_its_client_leaves(server: ServerProcess
     assert kept.endswith(b"data: [DONE]\n\n")
     assert server.wait_for(mine, status="finished", readers=0)["completion_tokens"] == 200
     assert b"".join(pieces(server, mine)) == kept
-
-
-def test_a_reader_that_does_not_read_holds_up_neither_the_answer_nor_other_readers(server: ServerProcess) -> None:
-    with RawClient(server.port, receive_buffer=4_096) as client:
-        mine = computing(server, client, "decode", **LONG | {"max_tokens": 800})
-        assert b"".join(pieces(server, mine)).endswith(b"data: [DONE]\n\n")
-        assert server.wait_for(mine, status="finished")["completion_tokens"] == 800
-
-
-def test_a_server_ends_although_a_stream_goes_on(long_model: Path) -> None:
-    options = ("--model", str(long_model), "--ctx-size", "32768", "--parallel", "1", "--drain", "0")
-    with ServerProcess(*options) as process:
-        server = process.started()
-        with RawClient(server.port) as client:
-            mine = computing(server, client, "decode", **LONG)
-        reading = pieces(server, mine)
-        next(reading)
-        process.signal()
-        rest = b"".join(reading)
-        assert json.loads(rest.decode().strip().rpartition("data: ")[2])["error"]["code"] == "shutdown"
-        assert process.wait() == -signal.SIGTERM

@@ -208,19 +208,6 @@ def test_a_server_exports_to_a_collector_before_it_ends(long_model: Path) -> Non
     assert collector.resources[0]["service.name"] == "mine"
 
 
-@pytest.mark.long
-def test_a_server_whose_collector_is_not_there_serves_and_ends(long_model: Path) -> None:
-    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
-    options = ("--model", str(long_model), "--store", "off", "--otel")
-    with ServerProcess(*options, environment=environment) as server:
-        answer = server.started().http.post(COMPLETIONS, json={"prompt": "hello", "max_tokens": 2})
-        assert answer.status_code == 200
-        server.signal()
-        server.wait()
-        assert sum("pyllmcancel.otel" in line for line in server.log.splitlines()) == 1
-        assert "Traceback" not in server.log
-
-
 def test_a_wrong_variable_is_an_error_of_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
     with pytest.raises(UsageError, match="OpenTelemetry"):

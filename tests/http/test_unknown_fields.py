@@ -41,7 +41,7 @@ def asked(path: str, **fields: Any) -> dict[str, Any]:
 
 def code_of(path: str) -> str | int:
     """llama-server's errors have the status there."""
-    return "unsupported_field" if path in (COMPLETIONS, CHAT, RESPONSES) else 400
+    return 400 if path in (COMPLETION, "/infill", MESSAGES) else "unsupported_field"
 
 
 def ignored(exchange: Exchange) -> str:

@@ -117,11 +117,8 @@ def quiet() -> dict[str, str]:
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    found: dict[str, Result] = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        one = json.loads(line)
-        found[one["test"]] = Result(one["test"], one["outcome"], one["message"])
-    return found
+    found = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+    return {one["test"]: Result(one["test"], one["outcome"], one["message"]) for one in found}
 
 
 if __name__ == "__main__":
