@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.front.forwarding import pass_through
-from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Head, ask
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Head, WorkerConnection, ask
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import WORKER_PATH, AskPart, Done, HavePart, Part
 from pyllmcancel.server.http.exchange import exchange_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-    from pyllmcancel.front.forwarding import Answer, Message
+    from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.from_front import Message as WorkerMessage
     from pyllmcancel.server.from_front import Said
@@ -31,7 +31,7 @@ NOT_FOUND = 404
 MAX_PARTS = 32  # parts of a conversation, on one worker and others in turn
 
 
-async def exchange_with_each(message: Message, workers: Sequence[Worker], answer: Answer) -> None:
+async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker], answer: ClientAnswer) -> None:
     """Send a request to all workers, and the answer of the one that has what it names to the client.
 
     ApiError if none has it, as far as can be known, and one that may have it does not answer.
@@ -51,20 +51,22 @@ async def exchange_with_each(message: Message, workers: Sequence[Worker], answer
         await pass_through(*chosen, answer)
 
 
-async def begun_by(worker: Worker, message: Message, stack: ExitStack) -> tuple[Exchange, Head] | None:
+async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) -> tuple[WorkerConnection, Head] | None:
     """Return a worker's answer, of which the head has come, and which is closed with `stack`; None if it does not come
     in time.
     """
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
-            exchange = await Exchange.begin(worker.address, *message.parts)
+            exchange = await WorkerConnection.begin(worker.address, *message.parts)
             stack.callback(exchange.close)
             return exchange, await exchange.head()
     except (OSError, Broken):
         return None
 
 
-async def answers_of(workers: Sequence[Worker], message: Message, scope: Scope) -> list[tuple[Worker, Head, bytes]]:
+async def answers_of(
+    workers: Sequence[Worker], message: ForwardedRequest, scope: Scope
+) -> list[tuple[Worker, Head, bytes]]:
     """Return the whole answers of the workers that answer in time; the others are noted for the client's answer."""
     answers = await asyncio.gather(*(answer_of(one, message) for one in workers))
     found = list(zip(workers, answers, strict=True))
@@ -72,7 +74,7 @@ async def answers_of(workers: Sequence[Worker], message: Message, scope: Scope) 
     return [(one, *answer) for one, answer in found if answer is not None]
 
 
-async def answer_of(worker: Worker, message: Message) -> tuple[Head, bytes] | None:
+async def answer_of(worker: Worker, message: ForwardedRequest) -> tuple[Head, bytes] | None:
     """Return a worker's whole answer; None if it does not come in time."""
     method, target, headers, body = message.parts
     try:

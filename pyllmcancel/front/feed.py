@@ -17,11 +17,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.front.forwarding import Message
-from pyllmcancel.front.model import State
+from pyllmcancel.front.forwarding import ForwardedRequest
+from pyllmcancel.front.replica import State
 from pyllmcancel.front.routes import Entry, entry_of, router_of, shown_of, status_of
 from pyllmcancel.front.spec import replica_of
-from pyllmcancel.front.upstream import Broken, Exchange
+from pyllmcancel.front.upstream import Broken, WorkerConnection
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
@@ -134,7 +134,7 @@ class ModelsFeed(StateFeed):
 
     def __init__(self, request: Request, see: Visible, types: frozenset[str] | None, replica: str | None) -> None:
         super().__init__(request)
-        self._message = Message.of(request.scope, b"")
+        self._message = ForwardedRequest.of(request.scope, b"")
         self._types = types
         self._replica = replica
         self._seen = see.owner
@@ -170,7 +170,9 @@ class ModelsFeed(StateFeed):
         """Send the worker's feed, again and again from its beginning if it is cut."""
         while worker in self._keeper.ready():
             with suppress(Broken, OSError, ValueError):
-                begun = await Exchange.begin(worker.address, "GET", self._target(worker), self._message.headers, b"")
+                begun = await WorkerConnection.begin(
+                    worker.address, "GET", self._target(worker), self._message.headers, b""
+                )
                 try:
                     if (await begun.head()).status == 200:
                         async for events in whole_events(begun.pieces()):

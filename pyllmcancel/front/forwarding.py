@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from pyllmcancel.front.upstream import Broken, Exchange, Head
+from pyllmcancel.front.upstream import Broken, Head, WorkerConnection
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
@@ -52,7 +52,7 @@ class Lost(Exception):  # noqa: N818 - reads as the event it is
 
 
 @dataclass(slots=True)
-class Message:
+class ForwardedRequest:
     """A request as its process gets it.
 
     Attributes
@@ -69,7 +69,7 @@ class Message:
     is_kept: bool = True
 
     @classmethod
-    def of(cls, scope: Scope, body: bytes) -> Message:
+    def of(cls, scope: Scope, body: bytes) -> ForwardedRequest:
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         query: bytes = scope.get("query_string", b"")
         kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
@@ -82,7 +82,7 @@ class Message:
 
     @property
     def parts(self) -> tuple[str, bytes, Headers, bytes]:
-        """The parts that `Exchange.begin` takes."""
+        """The parts that `WorkerConnection.begin` takes."""
         return self.method, self.target, self.headers, self.body
 
 
@@ -99,8 +99,8 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def connected(
-    message: Message, address: Address, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
-) -> Exchange:
+    message: ForwardedRequest, address: Address, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
+) -> WorkerConnection:
     """Send a request, with `more` headers and with something `before` its body.
 
     Raises
@@ -112,7 +112,7 @@ async def connected(
     """
     method, target, headers, body = message.parts
     try:
-        return await Exchange.begin(address, method, target, [*headers, *more], before + body)
+        return await WorkerConnection.begin(address, method, target, [*headers, *more], before + body)
     except (ConnectionError, FileNotFoundError):
         raise Lost from None
     except OSError as error:
@@ -121,7 +121,7 @@ async def connected(
         ) from error
 
 
-async def pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
+async def pass_through(begun: WorkerConnection, head: Head, answer: ClientAnswer) -> None:
     """Send a process's answer, whose head has been read, to the client as it is; ApiError if the process has ended."""
     try:
         await answer.begin(head.status, kept(head.headers))
@@ -132,11 +132,11 @@ async def pass_through(begun: Exchange, head: Head, answer: Answer) -> None:
         await answer.break_off(process_ended())
 
 
-class Answer:
+class ClientAnswer:
     """An answer on its way to the client, who may have left.
 
     A stream's pieces go to the client's connection as soon as they come, in the callback that has read them: see
-    `Exchange`. Only when the client does not keep up is there something to wait for.
+    `WorkerConnection`. Only when the client does not keep up is there something to wait for.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:

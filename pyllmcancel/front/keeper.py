@@ -14,8 +14,8 @@ from typing import Literal
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Write
 from pyllmcancel.front.fits import DoesNotFit, Fits
-from pyllmcancel.front.model import Claim, Model, State, Ticket
 from pyllmcancel.front.places import Places
+from pyllmcancel.front.replica import Claim, Replica, State, Ticket
 from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 from pyllmcancel.front.spec import Catalog, Command, Spec
 from pyllmcancel.front.upstream import Address
@@ -103,7 +103,7 @@ class Keeper:
     def _list(self) -> None:
         for name, spec in self.catalog.workers.items():
             self.roster.add(name, spec.size, of=spec.name, pinned=spec.pinned, idle_after=spec.idle_after)
-        for model in self.roster.models.values():
+        for model in self.roster.replicas.values():
             model.is_listed &= model.is_remote or model.name in self.catalog.workers
 
     async def reread(self, *, removes: bool = False) -> None:
@@ -143,16 +143,16 @@ class Keeper:
     def now() -> float:
         return time.monotonic()
 
-    def model(self, name: str) -> Model:
-        return self.roster.models[name]
+    def replica(self, name: str) -> Replica:
+        return self.roster.replicas[name]
 
-    def workers(self, model: str) -> list[Model]:
+    def workers(self, model: str) -> list[Replica]:
         """Return a model's processes, as they are listed; those that it had, if it is not listed any more."""
         workers, spec = self.roster.workers(model), self.catalog.specs.get(model)
         local = [one for one in workers if not one.is_remote]
         return local[: None if spec is None else spec.replicas] + [one for one in workers if one.is_remote]
 
-    def local(self, spec: Spec) -> list[Model]:
+    def local(self, spec: Spec) -> list[Replica]:
         """Return the model's processes, which are started and ended here."""
         return [one for one in self.roster.workers(spec.name) if not one.is_remote]
 
@@ -214,20 +214,20 @@ class Keeper:
 
     def is_ready(self, worker: Worker) -> None:
         self.roster.loaded(worker.name, self.now(), worker.n_slots)
-        self.model(worker.name).lines = []
-        seconds = self.model(worker.name).load_seconds
+        self.replica(worker.name).lines = []
+        seconds = self.replica(worker.name).load_seconds
         logger.info("%s is loaded after %.1f s", worker.name, seconds)
         self._measure(worker)
         self._act()
 
     def has_answered(self, worker: Worker) -> None:
         self._leaving.pop(worker, None)
-        self.model(worker.name).is_stuck = False
+        self.replica(worker.name).is_stuck = False
         self._measure(worker)
         self._act()
 
     def is_stuck(self, worker: Worker) -> None:
-        self.model(worker.name).is_stuck = True
+        self.replica(worker.name).is_stuck = True
         if time.monotonic() - worker.answered_at > self.silence:
             self._leaving[worker] = True
         self._act()
@@ -241,7 +241,7 @@ class Keeper:
 
     def has_ended(self, process: ModelProcess, status: int) -> None:
         """Note the end, whatever else fails: else the model would never be loaded again."""
-        name, model = process.name, self.model(process.name)
+        name, model = process.name, self.replica(process.name)
         self.processes.pop(name, None)
         self._leaving.pop(process, None)
         was_loading = model.state is State.LOADING
@@ -263,7 +263,7 @@ class Keeper:
         """Return why a process ended that nobody has stopped, and log it."""
         why, last = why_ended(process.name, status, process.lines, was_loading=was_loading)
         logger.error("%s: %s", why, last)
-        self.model(process.name).lines = list(process.lines)
+        self.replica(process.name).lines = list(process.lines)
         # Once it serves, its lines name requests of all owners.
         return why + (f": {last}" if was_loading and last else "")
 
@@ -276,7 +276,7 @@ class Keeper:
         if isinstance(former, RemoteWorker):
             is_free = former is worker or not former.is_ready
         else:
-            is_free = bool(worker.name) and worker.name not in self.roster.models
+            is_free = bool(worker.name) and worker.name not in self.roster.replicas
         if not is_free:
             worker.name = worker.shown
         worker.model = spec.name
@@ -293,7 +293,7 @@ class Keeper:
     def is_forgotten(self, worker: RemoteWorker) -> None:
         if self.processes.get(worker.name) is worker:
             del self.processes[worker.name]
-            if self.model(worker.name).state is State.LOADED:
+            if self.replica(worker.name).state is State.LOADED:
                 self.is_away(worker, "it has left", silent=False)
             self.roster.forget(worker.name)
             self._act()
@@ -324,7 +324,7 @@ class Keeper:
 
     def _place_again(self) -> None:
         """Send requests that wait for a process to another one of their model that takes them."""
-        for one in self.roster.models.values():
+        for one in self.roster.replicas.values():
             for ticket in list(one.waiting) if not one.is_open else ():
                 chosen = self._places.choose(self.roster.workers(one.of), ticket.claim)
                 if chosen.is_open:
@@ -339,7 +339,7 @@ class Keeper:
                 worker.give_away(silent=silent)
 
     @staticmethod
-    def _is_coming(workers: Sequence[Model]) -> bool:
+    def _is_coming(workers: Sequence[Replica]) -> bool:
         """Return whether a model that does not serve yet is about to."""
         return any(one.is_coming for one in workers) and not any(one.state is State.LOADED for one in workers)
 
@@ -389,7 +389,7 @@ class Keeper:
         try:
             need = await self._fits.need(self.catalog.workers[name])
         except DoesNotFit as error:
-            why, self.model(name).lines = error.args
+            why, self.replica(name).lines = error.args
             logger.error("%s", why)
             self.roster.unfit(name, why, self.now())
         except Exception:
@@ -410,13 +410,13 @@ class Keeper:
         self.notify()
         if self._timer is not None:
             self._timer.cancel()
-        for ticket in [ticket for one in self.roster.models.values() for ticket in one.waiting]:
+        for ticket in [ticket for one in self.roster.replicas.values() for ticket in one.waiting]:
             self._refuse(ticket, *SHUTDOWN)
         for task in self._measuring:
             task.cancel()
         processes = self._local()
         for process in processes:
-            kill = self.model(process.name).state is State.LOADING
+            kill = self.replica(process.name).state is State.LOADING
             process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
         await asyncio.gather(*(process.wait() for process in processes), *self._measuring, return_exceptions=True)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message
 
-    from pyllmcancel.front.forwarding import Answer
+    from pyllmcancel.front.forwarding import ClientAnswer
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.server.answer_events import ErrorForReader, Write
     from pyllmcancel.server.streams.kept_answers import KeptAnswers
@@ -38,7 +38,7 @@ class KeptSend:
         request: FrontRequest,
         requests: FrontRequests,
         streams: KeptAnswers[KeptAnswer],
-        answer: Answer,
+        answer: ClientAnswer,
         on_begun: Callable[[], object],
     ) -> None:
         assert request.keeping is not None

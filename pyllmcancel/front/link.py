@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from pyllmcancel.front.forwarding import Answer, Lost, is_stream, kept, process_ended
+from pyllmcancel.front.forwarding import ClientAnswer, Lost, is_stream, kept, process_ended
 from pyllmcancel.front.requests import BAD
-from pyllmcancel.front.upstream import Broken, Exchange
+from pyllmcancel.front.upstream import Broken, WorkerConnection
 from pyllmcancel.server.behind import BODY, DOES_NOT_GO_ON, HEAD, MARK
 from pyllmcancel.server.delivered import Delivered
 
@@ -53,7 +53,7 @@ class Frames:
         self._begun[:] = data[at:]
 
 
-class Link:
+class FrontLink:
     """The frames of one exchange. Used in the event loop only.
 
     Parameters
@@ -67,7 +67,7 @@ class Link:
         Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
     """
 
-    def __init__(self, exchange: Exchange, delivered: Delivered) -> None:
+    def __init__(self, exchange: WorkerConnection, delivered: Delivered) -> None:
         self._exchange = exchange
         self._delivered = delivered
         self._frames = Frames()
@@ -116,7 +116,7 @@ class Delivery:
         True if the process had completed the answer when the cancel came.
     """
 
-    def __init__(self, request: FrontRequest, answer: Answer) -> None:
+    def __init__(self, request: FrontRequest, answer: ClientAnswer) -> None:
         self.delivered = Delivered()
         self.came_too_late = False
         self._request = request
@@ -124,7 +124,7 @@ class Delivery:
         self._status, self._headers = 200, list[tuple[bytes, bytes]]()  # what the process began with
         self._held: list[bytes] = []  # not to be delivered before the answer's end is known
 
-    async def begin(self, link: Link, status: int, headers: Headers, extra: Headers) -> None:
+    async def begin(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
         """Begin a stream. What comes in one piece is held until its end, so that another process can begin anew.
 
         Raises

@@ -11,12 +11,12 @@ from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyllmcancel.front.model import Claim, Name, State
+from pyllmcancel.front.replica import Claim, Name, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyllmcancel.front.model import Model, Ticket
+    from pyllmcancel.front.replica import Replica, Ticket
     from pyllmcancel.front.requests import FrontRequest
 
 MAX_NAMES = 4_096  # of an owner that are remembered
@@ -56,7 +56,7 @@ class Places:
         self._seats = defaultdict[str, OrderedDict[Key, Seat]](OrderedDict)  # by owner, the least recently used first
         self._weights = Counter[str]()  # of each process' live requests
 
-    def choose(self, workers: Sequence[Model], claim: Claim) -> Model:
+    def choose(self, workers: Sequence[Replica], claim: Claim) -> Replica:
         """Return the process for a request, or, if none takes requests, the one that is likely to be the first."""
         takers = {one.name: one for one in workers if one.is_open}
         ready = {name: one for name, one in takers.items() if not (one.is_stuck or name in claim.avoids)} or takers
@@ -71,7 +71,7 @@ class Places:
                 return one
         return min(ready.values(), key=self._work)
 
-    def _work(self, one: Model) -> tuple[float, int, int, float]:
+    def _work(self, one: Replica) -> tuple[float, int, int, float]:
         """Return how much a process has to do; of two without work the one that was used earlier comes first."""
         return min(len(one.running), one.slots), self._weights[one.name], len(one.running), one.used_at
 

@@ -18,9 +18,9 @@ from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
 from pyllmcancel.front.forwarding import Lost, connected, process_ended
 from pyllmcancel.front.kept import KeptSend
-from pyllmcancel.front.link import Delivery, Link
+from pyllmcancel.front.link import Delivery, FrontLink
 from pyllmcancel.front.requests import check
-from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Exchange, Headers, Unread
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Headers, Unread, WorkerConnection
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
@@ -31,7 +31,7 @@ from pyllmcancel.server.origin import PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
-    from pyllmcancel.front.forwarding import Answer, Message
+    from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.streams.kept import KeptAnswer
@@ -54,14 +54,14 @@ class Relay:
         Sends the answer if that can be taken up again; else None.
     """
 
-    def __init__(self, requests: FrontRequests, request: FrontRequest, answer: Answer) -> None:
+    def __init__(self, requests: FrontRequests, request: FrontRequest, answer: ClientAnswer) -> None:
         self.request = request
         self.kept: KeptSend | None = None
         self._has_left = False  # the client
         self._is_settled = False  # what becomes of the request without its client is known
         self._requests = requests
         self._answer = answer
-        self._link: Link | None = None
+        self._link: FrontLink | None = None
         self._is_accepted = False  # by the present process
         self._was_accepted = False  # by any process, which may have stored something of it
         self._done = asyncio.Event()  # set when the client has its answer, or has left
@@ -115,8 +115,8 @@ class Relay:
         if self._link is not None:
             self._link.pass_on = None
 
-    def cancelled(self) -> None:
-        """Note that the request is cancelled, and is to be ended here; it may also have ended otherwise."""
+    def pass_cancel_on(self) -> None:
+        """Have the process cancel the request, and end what is waited for here; unless the request ended otherwise."""
         if (reason := self.request.cancellation.reason) is not None:
             if self._link is not None:
                 self._link.pass_on = None  # the answer's end is held back
@@ -192,7 +192,9 @@ class Relay:
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
-    async def through(self, message: Message, process: Worker, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    async def through(
+        self, message: ForwardedRequest, process: Worker, extra: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
         """Have the process compute the request, and send its answer to the client.
 
         Raises
@@ -214,11 +216,11 @@ class Relay:
         begun = await connected(message, process.address, headers, head)
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
         process.given_away.discard(self.request.response)
-        link = self._link = Link(begun, delivered)
+        link = self._link = FrontLink(begun, delivered)
         process.on_leave.add(self._leave_process)
         try:
             if self.request.cancellation.requested:  # while the connection was made
-                self.cancelled()
+                self.pass_cancel_on()
             if not message.is_kept:
                 message.body, self._has_body = b"", False
             idle = nullcontext() if process.pid is None else self._requests.computed(self.request, link.command)
@@ -245,7 +247,7 @@ class Relay:
         is_over = request.cancellation.requested or request.ended.done() or is_answered
         return not is_over and self._has_body and self._delivery.delivered.can_go_on
 
-    async def _follow(self, begun: Exchange, link: Link, extra: Headers) -> None:
+    async def _follow(self, begun: WorkerConnection, link: FrontLink, extra: Headers) -> None:
         head = await self._within(DEADLINE_SECONDS, begun.head())
         if head.get(LINK) != b"1":  # refused before the application saw the request
             await self._begin(link, head.status, head.headers, [])
@@ -271,7 +273,7 @@ class Relay:
             else:
                 self._learn(kind, content)
 
-    async def _begin(self, link: Link, status: int, headers: Headers, extra: Headers) -> None:
+    async def _begin(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
         if not (self._is_accepted or self.request.cancellation.requested):
             self._requests.arrivals.end_work(self.request)  # it is refused
         await self._delivery.begin(link, status, headers, extra)
@@ -281,7 +283,7 @@ class Relay:
         if kind == ACCEPTED:
             self._is_accepted = self._was_accepted = True
             names, size, adapters, promise = told
-            self._requests.accepted(self.request, Names(*names))
+            self._requests.note_accepted(self.request, Names(*names))
             self.request.take_size(size, adapters)
             self._delivery.delivered.promise = None if promise is None else Promise(*promise)
         elif kind == STATE:

@@ -145,7 +145,7 @@ class FrontRequests:
         request.on_cancel = lambda: loop.call_soon(on_cancel)
         self.registry.begin_work(request, request.on_cancel)
 
-    def waits(self, request: FrontRequest) -> None:
+    def waits_for_model(self, request: FrontRequest) -> None:
         """The request waits for its model from now on, and supersedes older ones. A cancel ends it at once.
 
         Raises QueueFullError if too many others of its owner do.
@@ -155,7 +155,7 @@ class FrontRequests:
         request.status = RequestStatus.LOADING
         check(request)
 
-    def goes_on(self, request: FrontRequest) -> None:
+    def model_is_ready(self, request: FrontRequest) -> None:
         """The request's model is there."""
         check(request)
         self.registry.give_out(request, request.on_cancel)
@@ -184,7 +184,7 @@ class FrontRequests:
                 request.held_by_front = held_by_front
                 command(WAIT if held_by_front else GO)
 
-    def accepted(self, request: FrontRequest, names: Names) -> None:
+    def note_accepted(self, request: FrontRequest, names: Names) -> None:
         """Its process has accepted the request, and says which groups it belongs to: it now supersedes older ones."""
         if request.status is RequestStatus.PREPARING:
             if names.parent == request.parent:  # which may be an ImpliedParent

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyllmcancel.front.model import AWAY_SECONDS, FAILED_SECONDS, Model, State, Ticket
+from pyllmcancel.front.replica import AWAY_SECONDS, FAILED_SECONDS, Replica, State, Ticket
 
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
@@ -85,8 +85,8 @@ class Roster:
     def __init__(self, most: float = math.inf, room: float = math.inf) -> None:
         self.most = most
         self.room = room
-        self.models: dict[str, Model] = {}
-        self._workers: dict[str, list[Model]] = {}  # by model
+        self.replicas: dict[str, Replica] = {}
+        self._workers: dict[str, list[Replica]] = {}  # by model
         self.next_at = math.inf  # when `decide` should be called again, though nothing has happened
         self._actions: list[Action] = []
 
@@ -96,65 +96,65 @@ class Roster:
         self, name: str, need: int = 0, *, of: str | None = None, pinned: bool = False, idle_after: float = math.inf
     ) -> None:
         """Add a process of the model `of`, by default the model that has the process' name; or change it."""
-        model = self.models.get(name)
-        if model is None:
-            model = self.models[name] = Model(name, of or name)
-            self._workers.setdefault(model.of, []).append(model)
-        if model.usual_idle != idle_after:
-            model.idle_after = model.usual_idle = idle_after
-        model.pinned, model.is_listed = pinned, True
-        if model.state is State.UNLOADED:
-            model.need, model.is_measured = need, False
+        replica = self.replicas.get(name)
+        if replica is None:
+            replica = self.replicas[name] = Replica(name, of or name)
+            self._workers.setdefault(replica.of, []).append(replica)
+        if replica.usual_idle != idle_after:
+            replica.idle_after = replica.usual_idle = idle_after
+        replica.pinned, replica.is_listed = pinned, True
+        if replica.state is State.UNLOADED:
+            replica.need, replica.is_measured = need, False
         else:
-            model.need = max(need, model.need)
+            replica.need = max(need, replica.need)
 
     def fits(self, name: str, need: int = 0) -> None:
         """Note the bytes that a model will take, if they could be measured."""
-        model = self.models[name]
-        model.is_measured, model.is_measuring = True, False
-        model.need = max(need, model.need)
+        replica = self.replicas[name]
+        replica.is_measured, replica.is_measuring = True, False
+        replica.need = max(need, replica.need)
 
     def unfit(self, name: str, why: str, now: float) -> None:
         """The model cannot be loaded: no other one has to make room for it."""
-        model = self.models[name]
-        model.is_measuring = False
-        if model.state is State.UNLOADED and model.wanted:
+        replica = self.replicas[name]
+        replica.is_measuring = False
+        if replica.state is State.UNLOADED and replica.wanted:
             self.failed(name, now, why)
 
     def measured(self, name: str, need: int) -> None:
         """Note the bytes that a loaded model takes."""
-        self.models[name].need = need
+        self.replicas[name].need = need
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def workers(self, of: str) -> list[Model]:
+    def workers(self, of: str) -> list[Replica]:
         """Return the processes of a model."""
         return self._workers[of]
 
     def want(self, name: str, now: float, *, idle: bool = False) -> Ticket:
         """A request for the model has arrived; an `idle` one waits until others have the model loaded."""
-        model, ticket = self.models[name], Ticket(name, now, idle)
-        if model.is_refused(now):
-            self._actions.append(refusal(model, ticket, model.why))
+        replica, ticket = self.replicas[name], Ticket(name, now, idle)
+        if replica.is_refused(now):
+            self._actions.append(refusal(replica, ticket, replica.why))
             return ticket
-        if model.state is State.FAILED and not idle:
-            self._forgive(model)
-        model.waiting[ticket] = None
+        if replica.state is State.FAILED and not idle:
+            self._forgive(replica)
+        replica.waiting[ticket] = None
         return ticket
 
     def move(self, ticket: Ticket, name: str) -> None:
         """Let a request that waits wait for another process of its model."""
-        del self.models[ticket.name].waiting[ticket]
+        del self.replicas[ticket.name].waiting[ticket]
         ticket.name = name
-        self.models[name].waiting[ticket] = None
+        self.replicas[name].waiting[ticket] = None
 
     def ask(self, name: str, now: float) -> None:
         """Somebody asks for the model by itself."""
-        model = self.models[name]
-        if model.state is State.FAILED:
-            self._forgive(model)
-        if not model.asked and model.state is not State.LOADED:
-            model.asked, model.asked_at = True, now
+        replica = self.replicas[name]
+        if replica.state is State.FAILED:
+            self._forgive(replica)
+        if not replica.asked and replica.state is not State.LOADED:
+            replica.asked, replica.asked_at = True, now
 
     def drop(self, ticket: Ticket, now: float, *, keep: float | None = None) -> None:
         """A request has ended, or its client has left. Idempotent.
@@ -164,39 +164,39 @@ class Roster:
         keep
             The seconds for which the model is to stay after this request; None: as configured.
         """
-        model = self.models.get(ticket.name)
-        if model is None:
+        replica = self.replicas.get(ticket.name)
+        if replica is None:
             return
-        model.waiting.pop(ticket, None)
-        if ticket in model.running:
-            model.running.discard(ticket)
+        replica.waiting.pop(ticket, None)
+        if ticket in replica.running:
+            replica.running.discard(ticket)
             if not ticket.idle:
-                model.used_at = now
-                model.idle_after = model.usual_idle if keep is None else keep
+                replica.used_at = now
+                replica.idle_after = replica.usual_idle if keep is None else keep
 
     def unload(self, name: str, why: str) -> None:
         """Somebody wants the model's room back: all who wait for it are refused."""
-        model = self.models[name]
-        model.asked = model.asleep = model.renews = model.drains = False
-        self._refuse_all(model, why)
-        if model.state in (State.LOADING, State.LOADED):
-            self._stop(model, kill=model.state is State.LOADING)
+        replica = self.replicas[name]
+        replica.asked = replica.asleep = replica.renews = replica.drains = False
+        self._refuse_all(replica, why)
+        if replica.state in (State.LOADING, State.LOADED):
+            self._stop(replica, kill=replica.state is State.LOADING)
 
     def renew(self, of: str) -> None:
         """Start the model's processes anew, one after the other, each when its requests have ended."""
-        for model in self.workers(of):
-            model.renews = model.state is State.LOADED and not model.is_remote
+        for replica in self.workers(of):
+            replica.renews = replica.state is State.LOADED and not replica.is_remote
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def loaded(self, name: str, now: float, slots: float = 1) -> None:
         """The model's process serves, with this number of requests at once."""
-        model = self.models[name]
-        if model.state is State.LOADING:
-            model.state, model.slots = State.LOADED, slots
-            model.asked = model.asleep = model.drains = False
-            model.loaded_at = model.used_at = now
-            model.load_seconds = now - model.started_at
+        replica = self.replicas[name]
+        if replica.state is State.LOADING:
+            replica.state, replica.slots = State.LOADED, slots
+            replica.asked = replica.asleep = replica.drains = False
+            replica.loaded_at = replica.used_at = now
+            replica.load_seconds = now - replica.started_at
 
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The model's process has ended.
@@ -208,89 +208,89 @@ class Roster:
         hopeless
             True if another start would end in the same way.
         """
-        model = self.models[name]
-        state, model.state = model.state, State.UNLOADED
-        model.is_stuck = False
-        model.is_measured = False
-        model.running.clear()  # their connections are closed, and each has its error
-        model.renews = False
-        if model.drains:
-            model.asked, model.asked_at = True, now
+        replica = self.replicas[name]
+        state, replica.state = replica.state, State.UNLOADED
+        replica.is_stuck = False
+        replica.is_measured = False
+        replica.running.clear()  # their connections are closed, and each has its error
+        replica.renews = False
+        if replica.drains:
+            replica.asked, replica.asked_at = True, now
         if state is State.ENDING:
             return
         if state is State.LOADED:
-            model.asked, model.asked_at = True, now  # it is to come back, even if nobody waits
-            if now - model.loaded_at > LONG_LIFE:
-                model.tries = 0
-        model.tries += 1
-        model.why = why
-        if hopeless or model.tries >= TRIES:
+            replica.asked, replica.asked_at = True, now  # it is to come back, even if nobody waits
+            if now - replica.loaded_at > LONG_LIFE:
+                replica.tries = 0
+        replica.tries += 1
+        replica.why = why
+        if hopeless or replica.tries >= TRIES:
             self.failed(name, now, why)
         else:
-            model.retry_at = now + FIRST_PAUSE * 2 ** (model.tries - 1)
+            replica.retry_at = now + FIRST_PAUSE * 2 ** (replica.tries - 1)
 
     def failed(self, name: str, now: float, why: str) -> None:
         """The model, which has no process, cannot be loaded."""
-        model = self.models[name]
-        model.state, model.failed_at, model.asked, model.why = State.FAILED, now, False, why
-        for one in self.workers(model.of):  # the others go on as they are
+        replica = self.replicas[name]
+        replica.state, replica.failed_at, replica.asked, replica.why = State.FAILED, now, False, why
+        for one in self.workers(replica.of):  # the others go on as they are
             one.renews = one.drains = False
-        self._refuse_all(model, why)
+        self._refuse_all(replica, why)
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
 
     def came(self, name: str, of: str, now: float, slots: float) -> None:
         """A worker elsewhere serves a model; the one of that name, if there was one before."""
-        model = self.models.get(name)
-        if model is not None and model.of != of:
+        replica = self.replicas.get(name)
+        if replica is not None and replica.of != of:
             self.forget(name)
-            model = None
-        if model is None:
-            model = self.models[name] = Model(name, of, is_remote=True)
-            self._workers.setdefault(of, []).append(model)
-        model.state, model.slots, model.why = State.LOADED, slots, ""
-        model.loaded_at = model.used_at = now
-        model.is_stuck = False
+            replica = None
+        if replica is None:
+            replica = self.replicas[name] = Replica(name, of, is_remote=True)
+            self._workers.setdefault(of, []).append(replica)
+        replica.state, replica.slots, replica.why = State.LOADED, slots, ""
+        replica.loaded_at = replica.used_at = now
+        replica.is_stuck = False
         for one in [one for one in self.workers(of) if one.is_remote and not one.is_listed]:
             self.forget(one.name)  # it was there for its name only
 
     def went(self, name: str, now: float, why: str) -> None:
         """A worker elsewhere cannot be used. Its requests go on as long as their connections do."""
-        model = self.models[name]
-        model.state, model.failed_at, model.why = State.UNLOADED, now, why
-        model.is_stuck = False
-        model.running.clear()
+        replica = self.replicas[name]
+        replica.state, replica.failed_at, replica.why = State.UNLOADED, now, why
+        replica.is_stuck = False
+        replica.running.clear()
 
     def forget(self, name: str) -> None:
         """A worker elsewhere is not expected any more. The last one of a model stays, as a worker of its
         model's name, so that this is known.
         """
-        model = self.models.pop(name)
-        others = [one for one in self.workers(model.of) if one is not model]
+        replica = self.replicas.pop(name)
+        others = [one for one in self.workers(replica.of) if one is not replica]
         if not others:
-            model.name, model.is_listed = model.of, False
-            self.models[model.name] = model
-            for ticket in model.waiting:
-                ticket.name = model.name
+            replica.name, replica.is_listed = replica.of, False
+            self.replicas[replica.name] = replica
+            for ticket in replica.waiting:
+                ticket.name = replica.name
             return
-        self._workers[model.of].remove(model)
+        self._workers[replica.of].remove(replica)
         heir = next((one for one in others if one.state is not State.FAILED), None)
         if heir is None:
-            self._refuse_all(model, model.why)
+            self._refuse_all(replica, replica.why)
             return
-        heir.waiting |= model.waiting
-        for ticket in model.waiting:
+        heir.waiting |= replica.waiting
+        for ticket in replica.waiting:
             ticket.name = heir.name
 
     def _give_up_away(self, now: float) -> None:
         """Refuse the requests that wait for workers which are away for long."""
-        for model in self.models.values():
-            if model.is_remote and model.state is State.UNLOADED:
-                if now < model.failed_at + AWAY_SECONDS:
-                    self._again_at(model.failed_at + AWAY_SECONDS)
+        for replica in self.replicas.values():
+            if replica.is_remote and replica.state is State.UNLOADED:
+                if now < replica.failed_at + AWAY_SECONDS:
+                    self._again_at(replica.failed_at + AWAY_SECONDS)
                 else:
-                    model.state, model.failed_at = State.FAILED, math.inf
-                    self._refuse_all(model, model.why)
+                    replica.state, replica.failed_at = State.FAILED, math.inf
+                    self._refuse_all(replica, replica.why)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -301,97 +301,101 @@ class Roster:
         self._leave_loads()
         self._forget_tries(now)
         self._try_again(now)
-        for model in self.models.values():
-            model.yields = False
+        for replica in self.replicas.values():
+            replica.yields = False
         while self._start_next(now):
             pass
         for workers in self._workers.values():
             self._renew_next(workers)
-            for model in workers:
-                if model.is_open:
-                    self._actions += [Admit(ticket) for ticket in model.waiting]
-                    model.running |= model.waiting.keys()
-                    model.waiting.clear()
+            for replica in workers:
+                if replica.is_open:
+                    self._actions += [Admit(ticket) for ticket in replica.waiting]
+                    replica.running |= replica.waiting.keys()
+                    replica.waiting.clear()
             self._sleep([one for one in workers if not one.is_remote], now)
         actions, self._actions = self._actions, []
         return actions
 
     def _leave_loads(self) -> None:
-        for model in self.models.values():
-            if model.state is State.LOADING and not (model.wanted or self._is_beside(model)):
-                self._stop(model, kill=True)
+        for replica in self.replicas.values():
+            if replica.state is State.LOADING and not (replica.wanted or self._is_beside(replica)):
+                self._stop(replica, kill=True)
 
-    def _is_beside(self, model: Model) -> bool:
+    def _is_beside(self, replica: Replica) -> bool:
         """Return whether it is to serve beside another process of its model."""
-        local = (one for one in self.workers(model.of) if one is not model and not one.is_remote)
-        return model.is_listed and not model.is_remote and any(one.state is State.LOADED for one in local)
+        local = (one for one in self.workers(replica.of) if one is not replica and not one.is_remote)
+        return replica.is_listed and not replica.is_remote and any(one.state is State.LOADED for one in local)
 
     def _forget_tries(self, now: float) -> None:
-        for model in self.models.values():
-            is_left = not (model.wanted or self._is_beside(model))
-            if is_left and model.state is State.UNLOADED and model.retry_at <= now:
-                model.tries = 0
+        for replica in self.replicas.values():
+            is_left = not (replica.wanted or self._is_beside(replica))
+            if is_left and replica.state is State.UNLOADED and replica.retry_at <= now:
+                replica.tries = 0
 
     def _try_again(self, now: float) -> None:
         """Have replicas that failed tried again, once each time: no request of theirs could, while others serve."""
-        for model in self.models.values():
-            if model.is_refused(now) and self._is_beside(model):
-                self._again_at(model.failed_at + FAILED_SECONDS)
-            elif model.state is State.FAILED and self._is_beside(model):
-                model.state, model.tries, model.retry_at = State.UNLOADED, TRIES - 1, -math.inf
+        for replica in self.replicas.values():
+            if replica.is_refused(now) and self._is_beside(replica):
+                self._again_at(replica.failed_at + FAILED_SECONDS)
+            elif replica.state is State.FAILED and self._is_beside(replica):
+                replica.state, replica.tries, replica.retry_at = State.UNLOADED, TRIES - 1, -math.inf
 
     def _start_next(self, now: float) -> bool:
         """Start the first in the line, or see to it that it gets room; returns whether there may be a next one."""
-        others = [one for one in self.models.values() if one.takes_room]
-        model = next((one for one in self._line(now) if one.wanted or self._fits(one, others)), None)
-        if model is None:
+        others = [one for one in self.replicas.values() if one.takes_room]
+        replica = next((one for one in self._line(now) if one.wanted or self._fits(one, others)), None)
+        if replica is None:
             return False
-        fits = self._fits(model, others)
+        fits = self._fits(replica, others)
         # Its load could fail, or need more room than its file has bytes: that is known before another one has to go.
-        is_open = not model.is_measured and (self.room < math.inf or not fits)
-        if is_open and not model.is_measuring:
-            model.is_measuring = True
-            self._actions.append(Measure(model.name))
+        is_open = not replica.is_measured and (self.room < math.inf or not fits)
+        if is_open and not replica.is_measuring:
+            replica.is_measuring = True
+            self._actions.append(Measure(replica.name))
         if not fits:
-            if self._fits(model, [one for one in others if one.pinned]):
-                self._make_room(model, others, now, stops=not is_open)
+            if self._fits(replica, [one for one in others if one.pinned]):
+                self._make_room(replica, others, now, stops=not is_open)
                 return False
-            model.asked = False
-            self._refuse_all(model, self._too_large(model))
+            replica.asked = False
+            self._refuse_all(replica, self._too_large(replica))
             return True
         if is_open:
             return False
-        model.state, model.started_at = State.LOADING, now
-        self._actions.append(Start(model.name))
+        replica.state, replica.started_at = State.LOADING, now
+        self._actions.append(Start(replica.name))
         return True
 
-    def _line(self, now: float) -> Iterator[Model]:
+    def _line(self, now: float) -> Iterator[Replica]:
         found = []
-        for model in self.models.values():
-            if model.state is State.UNLOADED and not model.is_remote and (model.wanted or self._is_beside(model)):
-                if model.retry_at > now:
-                    self._again_at(model.retry_at)
+        for replica in self.replicas.values():
+            if (
+                replica.state is State.UNLOADED
+                and not replica.is_remote
+                and (replica.wanted or self._is_beside(replica))
+            ):
+                if replica.retry_at > now:
+                    self._again_at(replica.retry_at)
                 else:
-                    found.append(model)
-        return iter(sorted(found, key=lambda model: model.since))
+                    found.append(replica)
+        return iter(sorted(found, key=lambda replica: replica.since))
 
-    def _fits(self, model: Model, others: list[Model]) -> bool:
-        n_models = len({model.of, *(one.of for one in others)})
-        return n_models <= self.most and sum(one.need for one in others) + model.need <= self.room
+    def _fits(self, replica: Replica, others: list[Replica]) -> bool:
+        n_models = len({replica.of, *(one.of for one in others)})
+        return n_models <= self.most and sum(one.need for one in others) + replica.need <= self.room
 
-    def _make_room(self, model: Model, others: list[Model], now: float, *, stops: bool) -> None:
+    def _make_room(self, replica: Replica, others: list[Replica], now: float, *, stops: bool) -> None:
         """Choose the models that give way; with `stops` unload them as soon as none computes, and each has stayed long
         enough.
         """
         left = [one for one in others if one.state is not State.ENDING]
-        chosen: list[Model] = []
+        chosen: list[Replica] = []
         for one in sorted(left, key=self._rank):
-            if self._fits(model, left):
+            if self._fits(replica, left):
                 break
             if one.state is State.LOADED and not one.pinned:
                 left = [other for other in left if other is not one]
                 chosen.append(one)
-        if not chosen or not self._fits(model, left):
+        if not chosen or not self._fits(replica, left):
             return  # others are ending, or loading, and come first
         for one in chosen:
             one.yields = now >= one.stays_until
@@ -401,18 +405,18 @@ class Roster:
             for one in chosen:
                 self._stop(one, kill=False)
 
-    def _rank(self, model: Model) -> tuple[bool, float, str, bool]:
+    def _rank(self, replica: Replica) -> tuple[bool, float, str, bool]:
         """Return what orders processes by how soon they give way, those of one model together."""
-        workers = self.workers(model.of)
+        workers = self.workers(replica.of)
         is_busy, used_at = any(one.is_busy for one in workers), max(one.used_at for one in workers)
-        return is_busy, used_at, model.of, model.is_busy
+        return is_busy, used_at, replica.of, replica.is_busy
 
-    def _too_large(self, model: Model) -> str:
-        if model.need > self.room:
-            return f"{model.name} takes {model.need:,} bytes, and all models together may take {self.room:,.0f}"
-        return f"there is no room for {model.name} beside the models that are pinned"
+    def _too_large(self, replica: Replica) -> str:
+        if replica.need > self.room:
+            return f"{replica.name} takes {replica.need:,} bytes, and all models together may take {self.room:,.0f}"
+        return f"there is no room for {replica.name} beside the models that are pinned"
 
-    def _renew_next(self, workers: list[Model]) -> None:
+    def _renew_next(self, workers: list[Replica]) -> None:
         """Let the next process drain that is to be started anew, and end it as soon as it has no requests."""
         if not any(one.drains for one in workers):
             for one in [one for one in workers if one.renews and one.state is State.LOADED][:1]:
@@ -421,7 +425,7 @@ class Roster:
             if one.renews and one.drains and one.state is State.LOADED and not one.running:
                 self._stop(one, kill=False)
 
-    def _sleep(self, workers: list[Model], now: float) -> None:
+    def _sleep(self, workers: list[Replica], now: float) -> None:
         """Unload a model that nobody uses."""
         loaded = [one for one in workers if one.state is State.LOADED]
         if not loaded or any(one.is_busy or one.pinned or one.wanted for one in workers):
@@ -435,20 +439,20 @@ class Roster:
             one.asleep = True
             self._stop(one, kill=False)
 
-    def _stop(self, model: Model, *, kill: bool) -> None:
-        model.state = State.ENDING
-        self._actions.append(Stop(model.name, kill))
+    def _stop(self, replica: Replica, *, kill: bool) -> None:
+        replica.state = State.ENDING
+        self._actions.append(Stop(replica.name, kill))
 
-    def _refuse_all(self, model: Model, why: str) -> None:
-        self._actions += [refusal(model, ticket, why) for ticket in model.waiting]
-        model.waiting.clear()
+    def _refuse_all(self, replica: Replica, why: str) -> None:
+        self._actions += [refusal(replica, ticket, why) for ticket in replica.waiting]
+        replica.waiting.clear()
 
-    def _forgive(self, model: Model) -> None:
-        model.state, model.tries, model.retry_at, model.why = State.UNLOADED, 0, -math.inf, ""
+    def _forgive(self, replica: Replica) -> None:
+        replica.state, replica.tries, replica.retry_at, replica.why = State.UNLOADED, 0, -math.inf, ""
 
     def _again_at(self, at: float) -> None:
         self.next_at = min(self.next_at, at)
 
 
-def refusal(model: Model, ticket: Ticket, why: str) -> Refuse:
-    return Refuse(ticket, why, "worker_unreached") if model.is_remote else Refuse(ticket, why)
+def refusal(replica: Replica, ticket: Ticket, why: str) -> Refuse:
+    return Refuse(ticket, why, "worker_unreached") if replica.is_remote else Refuse(ticket, why)

@@ -20,15 +20,15 @@ from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each
 from pyllmcancel.front.forwarding import (
-    Answer,
+    ClientAnswer,
+    ForwardedRequest,
     Lost,
-    Message,
     read_body,
 )
-from pyllmcancel.front.model import Claim
 from pyllmcancel.front.places import names_of
 from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
+from pyllmcancel.front.replica import Claim
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
@@ -107,7 +107,7 @@ class Router:
             if scope["method"] == "POST" and not RESPONSES.fullmatch(path):
                 await self._compute(scope, receive, send)
                 return
-            message, answer = Message.of(scope, await read_body(receive)), Answer(scope, send)
+            message, answer = ForwardedRequest.of(scope, await read_body(receive)), ClientAnswer(scope, send)
             work = self._look_up(message, answer)
             await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
         except ClientLeft:  # its answer may have begun
@@ -119,7 +119,7 @@ class Router:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _look_up(self, message: Message, answer: Answer) -> None:
+    async def _look_up(self, message: ForwardedRequest, answer: ClientAnswer) -> None:
         """Answer what computes nothing."""
         scope = answer.scope
         path = scope["path"]
@@ -142,12 +142,12 @@ class Router:
 
     async def _compute(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have the model that the body names compute the request."""
-        message = Message.of(scope, await read_body(receive))
+        message = ForwardedRequest.of(scope, await read_body(receive))
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
         exchange = exchange_of(scope)
         request: Any = exchange.request or self.requests.arrive(**plain_origin(Request(scope)))
         exchange.request = None  # its relay ends it
-        relay = Relay(self.requests, request, Answer(scope, send))
+        relay = Relay(self.requests, request, ClientAnswer(scope, send))
         with watched(receive, relay.client_left):
             task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")
             self._tasks.add(task)
@@ -156,11 +156,11 @@ class Router:
         if relay.kept is not None and relay.kept.response is not None:
             await relay.kept.response(scope, receive, send)
 
-    async def _relayed(self, message: Message, relay: Relay, scope: Scope) -> None:
+    async def _relayed(self, message: ForwardedRequest, relay: Relay, scope: Scope) -> None:
         """Have a request computed, which may go on after its client's call, and write its ending, if nobody has."""
         request, ended_by = relay.request, None
         try:
-            self.requests.take_over(request, relay.cancelled)
+            self.requests.take_over(request, relay.pass_cancel_on)
             await self._read(scope, message, relay)
             relay.settle(self.streams)
             outlives = request.is_background or relay.kept is not None
@@ -178,7 +178,7 @@ class Router:
         finally:
             self.requests.leave(request, ended_by, relay.status)
 
-    async def _read(self, scope: Scope, message: Message, relay: Relay) -> None:
+    async def _read(self, scope: Scope, message: ForwardedRequest, relay: Relay) -> None:
         """Read what the request asks of the front. Its model and its groups are known from now on."""
         request = relay.request
         fields = await fields_of(message.body)
@@ -200,7 +200,7 @@ class Router:
             usual = math.inf if request.is_idle else seconds
             relay.ends_after(min(seconds_in(fields, deadline), usual), deadline)
 
-    async def _computed(self, message: Message, relay: Relay) -> None:
+    async def _computed(self, message: ForwardedRequest, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
         previous = request.owner, request.previous
@@ -221,7 +221,7 @@ class Router:
             if message.is_kept and n_bytes > SMALL_BODY:
                 self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, message: Message, relay: Relay) -> Worker | None:
+    async def _sent(self, claim: Claim, message: ForwardedRequest, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket = self.keeper.want(claim)
         try:
@@ -244,9 +244,9 @@ class Router:
     async def _waited(self, future: asyncio.Future[Any], relay: Relay) -> None:
         """Wait; until then the request is one of those that wait for their models, and supersedes older ones."""
         try:
-            self.requests.waits(relay.request)
+            self.requests.waits_for_model(relay.request)
             await relay.until(future)
-            self.requests.goes_on(relay.request)
+            self.requests.model_is_ready(relay.request)
         finally:
             self.keeper.notify()
 
@@ -288,7 +288,7 @@ class Router:
         ready = self.keeper.ready()
         return [one for one in ready if (owner, name) not in one.given_away] or ready
 
-    async def _to_response(self, path: re.Match[str], message: Message, answer: Answer) -> None:
+    async def _to_response(self, path: re.Match[str], message: ForwardedRequest, answer: ClientAnswer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
         owner = owner_of(answer.scope)
         coming = [one for one in self.requests.coming(owner) if one.is_background and path[1] == one.response[1]]
@@ -303,7 +303,7 @@ class Router:
             await asyncio.gather(*work, return_exceptions=True)
         await exchange_with_each(message, self._having(owner, path[1]), answer)
 
-    async def _cancel_response(self, request: FrontRequest, name: str, answer: Answer) -> None:
+    async def _cancel_response(self, request: FrontRequest, name: str, answer: ClientAnswer) -> None:
         """Cancel a response in the background that no process has now, and send what is known of it."""
         self.requests.cancel(request)
         await asyncio.shield(asyncio.wrap_future(request.ended))

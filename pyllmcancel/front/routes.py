@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pyllmcancel import __version__
 from pyllmcancel.front.everywhere import answer_of, answers_of, unreached
-from pyllmcancel.front.forwarding import Message, kept
-from pyllmcancel.front.model import State
+from pyllmcancel.front.forwarding import ForwardedRequest, kept
 from pyllmcancel.front.places import COMES
 from pyllmcancel.front.preferences import fields_in
+from pyllmcancel.front.replica import State
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.model import Model
+    from pyllmcancel.front.replica import Replica
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.worker import Worker
@@ -123,7 +123,7 @@ async def health(request: Request) -> JSONResponse:
         return JSONResponse(told, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
     healthy: Entry = {"status": "ok"}
     if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other
-        models = keeper.roster.models.values()
+        models = keeper.roster.replicas.values()
         healthy["waiting"] = sum(len(model.waiting) for model in models)
         healthy["running"] = sum(len(model.running) for model in models)
     return JSONResponse(healthy)
@@ -154,19 +154,19 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
     return entry
 
 
-def replica_entry(keeper: Keeper, worker: Model, *, all_seen: bool) -> Entry:
+def replica_entry(keeper: Keeper, worker: Replica, *, all_seen: bool) -> Entry:
     entry: Entry = {"name": replica_of(worker.name), "status": status_of_worker(keeper, worker, all_seen=all_seen)}
     if all_seen:
         entry |= {"waiting": len(worker.waiting), "running": len(worker.running)}
     return entry
 
 
-def shown_of(keeper: Keeper, spec: Spec) -> Model:
+def shown_of(keeper: Keeper, spec: Spec) -> Replica:
     """Return the process whose state is that of the model: one that serves, or else the one that is next to serve."""
     return min(keeper.workers(spec.name), key=lambda one: (COMES.index(one.state), not one.wanted, not one.asleep))
 
 
-def value_of(model: Model) -> str:
+def value_of(model: Replica) -> str:
     """Return llama-server's word for the state: its clients wait for it."""
     if model.state in (State.LOADED, State.LOADING):
         return str(model.state.value)
@@ -177,14 +177,14 @@ def status_of(keeper: Keeper, spec: Spec, *, all_seen: bool = True) -> Entry:
     return status_of_worker(keeper, shown_of(keeper, spec), all_seen=all_seen)
 
 
-def status_of_worker(keeper: Keeper, model: Model, *, all_seen: bool) -> Entry:
+def status_of_worker(keeper: Keeper, model: Replica, *, all_seen: bool) -> Entry:
     process = keeper.processes.get(model.name) if model.state is State.LOADING else None
     status = Entry(value=value_of(model))
     if status["value"] == "loading":
         status["stage"], status["progress"] = (
             ("waiting", None) if process is None else (process.stage, process.progress)
         )
-        reason = reason_to_wait(model, keeper.roster.models.values(), keeper.now()) if all_seen else ""
+        reason = reason_to_wait(model, keeper.roster.replicas.values(), keeper.now()) if all_seen else ""
         if process is None and reason:
             status["reason"] = reason
     if model.why and model.state in (State.FAILED, State.UNLOADED):
@@ -196,7 +196,7 @@ def status_of_worker(keeper: Keeper, model: Model, *, all_seen: bool) -> Entry:
     return status
 
 
-def reason_to_wait(model: Model, models: Collection[Model], now: float) -> str:
+def reason_to_wait(model: Replica, models: Collection[Replica], now: float) -> str:
     """Return why a model that is wanted does not load yet; empty if it is about to."""
     if model.retry_at > now:
         return "its process ended, and will be started again"
@@ -244,8 +244,8 @@ async def props(request: Request) -> Any:
         return all_props(found.keeper, found)
     spec = await found.named(request.query_params.get("model"))
     if not several and found.keeper.serving(spec) is None:
-        return all_props(found.keeper, found) | {"is_sleeping": found.keeper.model(spec.name).asleep}
-    answer = await answer_of(found.serving(spec), Message.of(request.scope, b""))
+        return all_props(found.keeper, found) | {"is_sleeping": found.keeper.replica(spec.name).asleep}
+    answer = await answer_of(found.serving(spec), ForwardedRequest.of(request.scope, b""))
     if answer is None:
         raise unreached()
     head, content = answer
@@ -263,7 +263,7 @@ async def metrics(request: Request, format: MetricsFormat = None) -> Response:  
     """
     check_may_see_all(request)
     keeper = router_of(request).keeper
-    found = await answers_of(keeper.ready(), Message.of(request.scope, b""), request.scope)
+    found = await answers_of(keeper.ready(), ForwardedRequest.of(request.scope, b""), request.scope)
     texts = {
         labels_of(one, several=len(keeper.workers(one.model)) > 1): content.decode()
         for one, head, content in found

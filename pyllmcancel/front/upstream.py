@@ -79,7 +79,7 @@ Take = Callable[[bytes], bool]
 """Takes a piece of a body; returns whether more is welcome at once."""
 
 
-class Exchange(asyncio.Protocol):
+class WorkerConnection(asyncio.Protocol):
     """One request to a process, and its answer. Used in the event loop only.
 
     The body is handed on in the event loop's callback: a task that were woken for each token would cost more than
@@ -101,7 +101,7 @@ class Exchange(asyncio.Protocol):
     @classmethod
     async def begin(
         cls, address: Address, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
-    ) -> Exchange:
+    ) -> WorkerConnection:
         """Connect, and send the request; OSError if nobody listens, or too many others wait to be accepted for long."""
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"x-worker-key: " + address.key.encode()]
         lines += [name + b": " + value for name, value in headers]
@@ -225,7 +225,7 @@ class Exchange(asyncio.Protocol):
             self._news.set_result(None)
 
 
-async def to_socket(address: Address, make: Callable[[], Exchange], data: bytes) -> Exchange:
+async def to_socket(address: Address, make: Callable[[], WorkerConnection], data: bytes) -> WorkerConnection:
     """Connect to a Unix socket, and send; OSError if nobody listens."""
     connection, loop = socket.socket(socket.AF_UNIX), asyncio.get_running_loop()
     try:
@@ -243,7 +243,7 @@ async def to_socket(address: Address, make: Callable[[], Exchange], data: bytes)
     return exchange
 
 
-async def to_host(address: Address, make: Callable[[], Exchange], data: bytes) -> Exchange:
+async def to_host(address: Address, make: Callable[[], WorkerConnection], data: bytes) -> WorkerConnection:
     """Connect to another machine, and send; ConnectionError if it cannot be reached."""
     name = address.name if address.tls is not None else None
     try:
@@ -291,7 +291,7 @@ async def ask(
 ) -> tuple[Head, bytes]:
     """Return the whole answer to a request; Broken, OSError or TimeoutError if there is none."""
     async with asyncio.timeout(seconds):
-        exchange = await Exchange.begin(address, method, target, headers, body)
+        exchange = await WorkerConnection.begin(address, method, target, headers, body)
         try:
             return await exchange.head(), await exchange.whole()
         finally:

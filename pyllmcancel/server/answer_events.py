@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.token_stream import AsyncStream
     from pyllmcancel.scheduling.forecast import Ahead
-    from pyllmcancel.server.behind import Link
+    from pyllmcancel.server.behind import WorkerLink
     from pyllmcancel.server.dialect import Dialect
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class AnswerEvents:
         stream: AsyncStream,
         dialect: Dialect,
         ping_interval: float,
-        link: Link | None = None,
+        link: WorkerLink | None = None,
         ahead: Callable[[], Ahead | None] = lambda: None,
     ) -> None:
         self._stream = stream

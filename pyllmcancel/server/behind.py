@@ -64,7 +64,7 @@ def frame(kind: bytes, content: bytes = b"") -> bytes:
     return HEAD.pack(kind, len(content)) + content
 
 
-class Link:
+class WorkerLink:
     """The link of one HTTP request. Used in the event loop only."""
 
     def __init__(
@@ -255,11 +255,11 @@ class Links:
 
     def __init__(self, engine: Callable[[], Engine]) -> None:
         self.engine = engine
-        self._links: set[Link] = set()
+        self._links: set[WorkerLink] = set()
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
-    def added(self, link: Link) -> Iterator[None]:
+    def added(self, link: WorkerLink) -> Iterator[None]:
         """Inside the block the link reports how far its request is."""
         self._links.add(link)
         if self._looking is None:
@@ -296,7 +296,7 @@ class FrontLinks:
         except ClientDisconnect:
             return
         exchange = exchange_of(scope)
-        link = exchange.link = Link(scope, receive, connection, self._links, delivered)
+        link = exchange.link = WorkerLink(scope, receive, connection, self._links, delivered)
         if delivered is not None and delivered.promise is not None:
             exchange.created_at = delivered.promise.created_at
         try:
@@ -308,9 +308,9 @@ class FrontLinks:
             raise
 
 
-def link_of(scope: Scope) -> Link | None:
+def link_of(scope: Scope) -> WorkerLink | None:
     """Return the link to the front, if there is one."""
-    link: Link | None = exchange_of(scope).link
+    link: WorkerLink | None = exchange_of(scope).link
     return link
 
 

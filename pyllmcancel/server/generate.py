@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.requests.request import Request
-    from pyllmcancel.server.behind import Link
+    from pyllmcancel.server.behind import WorkerLink
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.delivered import Promise
     from pyllmcancel.server.dialect import Dialect
@@ -174,7 +174,7 @@ def client_error(scope: Scope, error: RequestCancelled | RequestFailed | ApiErro
 class WholeResponse(EngineResponse):
     """The answer in one piece, with a status that says how it ended."""
 
-    def __init__(self, stream: AsyncStream, dialect: Dialect, link: Link | None) -> None:
+    def __init__(self, stream: AsyncStream, dialect: Dialect, link: WorkerLink | None) -> None:
         super().__init__(stream)
         self._dialect = dialect
         self._link = link

@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
-from pyllmcancel.front.forwarding import Answer
+from pyllmcancel.front.forwarding import ClientAnswer
 from pyllmcancel.front.link import Delivery
 from pyllmcancel.front.requests import FrontRequest
 
@@ -22,7 +22,7 @@ async def test_nothing_is_written_to_a_connection_that_has_failed() -> None:
         sent.append(message["type"])
 
     failed = SimpleNamespace(is_closing=True)
-    answer = Answer({"state": {"connection": failed}, "http_version": "1.1"}, send)
+    answer = ClientAnswer({"state": {"connection": failed}, "http_version": "1.1"}, send)
     await answer.begin(200, [])
     for _ in range(10):
         await answer.write(b"piece")
@@ -33,7 +33,7 @@ async def test_nothing_is_written_to_a_connection_that_has_failed() -> None:
 async def test_a_stream_that_its_second_process_does_not_begin_ends_with_its_cancel() -> None:
     async def send(_: Any) -> None: ...
 
-    request, answer = FrontRequest(), Answer({"state": {}, "http_version": "1.1"}, send)
+    request, answer = FrontRequest(), ClientAnswer({"state": {}, "http_version": "1.1"}, send)
     await answer.begin(200, [(b"content-type", b"text/event-stream")])
     request.cancellation.request(CancelReason.SUPERSEDED)
     link: Any = None
@@ -50,7 +50,7 @@ async def test_a_piece_that_waits_for_its_client_when_the_request_is_cancelled_i
         await reads.wait()
         sent.append(message.get("body", b""))
 
-    request, answer = FrontRequest(), Answer({"state": {}, "http_version": "1.1"}, send)
+    request, answer = FrontRequest(), ClientAnswer({"state": {}, "http_version": "1.1"}, send)
     delivery = Delivery(request, answer)
     reads.set()
     await answer.begin(200, [])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.front.model import State
+from pyllmcancel.front.replica import State
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def test_a_request_that_waits_supersedes_what_other_models_compute(tmp_pat
         older = await world.streaming("a", "older", supersede="editor")
         world.complete("b", "newer", supersede="editor")
         assert "[DONE]" not in (await older.end()).events
-        assert world.keeper.model("b").state is State.LOADING
+        assert world.keeper.replica("b").state is State.LOADING
 
 
 @pytest.mark.parametrize(("deadline", "status"), [("timeout", 504), ("queue_timeout", 503)])

@@ -10,7 +10,7 @@ import pytest
 
 from pyllmcancel.front import feed as feed_module
 from pyllmcancel.front.feed import whole_events
-from pyllmcancel.front.model import State
+from pyllmcancel.front.replica import State
 from pyllmcancel.front.upstream import Broken
 from pyllmcancel.server.config import ApiKey
 from tests.front.world import RouterWorld, open_router
@@ -126,7 +126,7 @@ async def test_the_feed_ends_with_the_server(world: RouterWorld) -> None:
     await world.keeper.close()
     for feed in (idle, busy):
         assert (await feed.end()).status == 200
-    assert world.keeper.model("a").state is not State.LOADING
+    assert world.keeper.replica("a").state is not State.LOADING
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.front import forwarding, upstream
-from pyllmcancel.front.model import State
+from pyllmcancel.front.replica import State
 from pyllmcancel.server.limits import SMALL_BODY
 from pyllmcancel.shares import Shares
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
@@ -74,7 +74,7 @@ async def test_a_request_that_waits_for_the_end_of_its_process_can_be_cancelled(
         await world.waits("mine")
         assert (await world.begin("DELETE", "/v1/requests/mine").end()).json()["outcome"] == "cancelled"
     await request.end()
-    assert world.keeper.model("a").state is State.LOADED
+    assert world.keeper.replica("a").state is State.LOADED
     assert not running.complete
 
 
@@ -145,8 +145,8 @@ async def test_an_owner_does_not_learn_from_the_list_of_models_what_others_do(tm
             world.keeper.processes["a"].lines.append("ann's request")  # as its log has it
             os.kill(world.pid("a"), signal.SIGKILL)
             await stream.end()
-            await world.until(lambda: world.keeper.model("a").state is not State.LOADED)
-        assert world.keeper.model("a").state is State.FAILED
+            await world.until(lambda: world.keeper.replica("a").state is not State.LOADED)
+        assert world.keeper.replica("a").state is State.FAILED
         for path in ("/v1/models", "/v1/models/a"):
             assert b"ann's request" not in (told := await world.get(path, headers=BOB)).body
             assert not any(word in told.body for word in (b'"running"', b'"waiting"', b'"used_seconds_ago"'))

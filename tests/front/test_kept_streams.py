@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.front.model import State
+from pyllmcancel.front.replica import State
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.streams import kept_answers
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
@@ -47,7 +47,7 @@ async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(
     neighbour = world.complete("a", "neighbour")
     await world.waits("neighbour")
     await neighbour.left()
-    assert world.keeper.model("a").state is State.LOADING
+    assert world.keeper.replica("a").state is State.LOADING
     await request.end()
     world.let_load("a")
     await world.until(lambda: world.requests.registry.requests()[0].status is RequestStatus.WAITING)

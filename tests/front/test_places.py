@@ -1,7 +1,7 @@
 """Which process of a model gets a request: by its names, or by the work that is waiting."""
 
-from pyllmcancel.front.model import Claim, Model, Name, State, Ticket
 from pyllmcancel.front.places import ID, KEY, SESSION, Places, names_of
+from pyllmcancel.front.replica import Claim, Name, Replica, State, Ticket
 from pyllmcancel.front.requests import FrontRequest
 from pyllmcancel.server.streams.kept import Keeping
 
@@ -12,7 +12,7 @@ class Replicas:
     """Processes of one model that serve, and the requests that were sent to them."""
 
     def __init__(self, *names: str, most: int = 10) -> None:
-        self.workers = {name: Model(name, "m", slots=SLOTS, state=State.LOADED) for name in names}
+        self.workers = {name: Replica(name, "m", slots=SLOTS, state=State.LOADED) for name in names}
         self.places = Places(most)
 
     def chosen(self, *names: Name, owner: str = "", weight: int = 0, avoids: tuple[str, ...] = ()) -> str:

@@ -16,9 +16,9 @@ import pytest
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front import remotes, roster, worker
-from pyllmcancel.front.model import State
 from pyllmcancel.front.place import DNS, Place
 from pyllmcancel.front.remotes import resolved
+from pyllmcancel.front.replica import State
 from tests.front.world import COMPLETIONS, FAKE, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
 
@@ -84,7 +84,7 @@ async def open_far(folder: Path, *names: str, **options: Any) -> AsyncIterator[t
 
 
 def is_loaded(world: RouterWorld, name: str) -> bool:
-    found = world.keeper.roster.models.get(name)
+    found = world.keeper.roster.replicas.get(name)
     return found is not None and found.state is State.LOADED
 
 
@@ -158,17 +158,17 @@ async def test_a_stuck_worker_gets_nothing_and_no_cancel_waits(tmp_path: Path, m
     monkeypatch.setattr("pyllmcancel.front.relay.DEADLINE_SECONDS", 0.05)
     async with open_far(tmp_path, "x", "y") as (world, workers):
         stream = await world.streaming("m", "mine")
-        (stuck,) = (one for one in workers if world.keeper.roster.models[one.name].running)
+        (stuck,) = (one for one in workers if world.keeper.roster.replicas[one.name].running)
         stuck.signal(signal.SIGSTOP)
         try:
             assert (await world.post("/v1/requests/mine/cancel")).json()["outcome"] == "cancelled"
             await stream.end()
-            await world.until(lambda: world.keeper.roster.models[stuck.name].is_stuck)
+            await world.until(lambda: world.keeper.roster.replicas[stuck.name].is_stuck)
             other = {"x": "y", "y": "x"}[stuck.name]
             assert [(await world.complete("m").end()).json()["model"] for _ in range(3)] == [other] * 3
         finally:
             stuck.signal(signal.SIGCONT)
-        await world.until(lambda: not world.keeper.roster.models[stuck.name].is_stuck)
+        await world.until(lambda: not world.keeper.roster.replicas[stuck.name].is_stuck)
 
 
 async def test_a_worker_with_another_key_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -204,7 +204,7 @@ async def test_a_names_addresses_are_workers_looked_up_again(tmp_path: Path, mon
             hosts.append("127.0.0.2")
             await world.until(lambda: is_loaded(world, "y"))
             hosts.remove("127.0.0.1")
-            await world.until(lambda: "x" not in world.keeper.roster.models)
+            await world.until(lambda: "x" not in world.keeper.roster.replicas)
             assert (await world.complete("m").end()).json()["model"] == "y"
 
 
@@ -221,20 +221,20 @@ async def test_a_worker_registers_and_leaves_and_its_model_stays_known(tmp_path:
             assert (await world.begin("GET", WORKERS, headers=KEY).end()).status == 405
             assert (await register(world, KEY, port=0).end()).status == 400
             assert (await register(world, KEY, port=1, url="ftp://x:1").end()).status == 400
-            assert not world.keeper.roster.models
+            assert not world.keeper.roster.replicas
             for _ in range(2):
                 assert (await register(world, KEY, port=x.port).end()).status == 200
             await world.until(lambda: is_loaded(world, "x"))
             assert (await world.complete(None).end()).json()["model"] == "x"
             stream = await world.streaming("m", until="end")
             assert (await register(world, KEY, port=x.port, leaves=True).end()).status == 200
-            assert [one.name for one in world.keeper.roster.models.values()] == ["m"]
+            assert [one.name for one in world.keeper.roster.replicas.values()] == ["m"]
             waiting = await world.waiting("m", "mine")
             (tmp_path / "end").touch()
             assert (await stream.end()).events[-1] == "[DONE]"  # what it computes goes on
             assert (await register(world, KEY, port=1, url=f"http://127.0.0.1:{x.port}").end()).status == 200
             assert (await waiting.end()).json()["model"] == "x"
-            assert [one.name for one in world.keeper.roster.models.values()] == ["x"]
+            assert [one.name for one in world.keeper.roster.replicas.values()] == ["x"]
 
 
 async def test_a_worker_that_says_nothing_more_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ async def test_a_worker_that_says_nothing_more_is_forgotten(tmp_path: Path, monk
             await world.until(lambda: is_loaded(world, "x"))
             monkeypatch.setattr(remotes, "FORGET_AFTER", 0.0)
             world.app.state.router._remotes._until.update(dict.fromkeys(world.app.state.router._remotes._until, 0.0))
-            await world.until(lambda: "x" not in world.keeper.roster.models)
+            await world.until(lambda: "x" not in world.keeper.roster.replicas)
             assert not is_loaded(world, "m")
 
 
@@ -256,7 +256,7 @@ async def test_a_worker_may_come_back_with_another_model(tmp_path: Path) -> None
         x.start()
         await world.until(lambda: world.keeper.catalog.find("n") is not None)
         assert (await world.complete("n").end()).json()["model"] == "x"
-        assert {one.name: one.of for one in world.keeper.roster.models.values()} == {"x": "n", "m": "m"}
+        assert {one.name: one.of for one in world.keeper.roster.replicas.values()} == {"x": "n", "m": "m"}
 
 
 async def test_what_waits_for_a_worker_that_is_forgotten_waits_on(tmp_path: Path) -> None:

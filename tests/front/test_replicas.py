@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.front.model import State
+from pyllmcancel.front.replica import State
 from tests.front.world import COMPLETIONS, RouterWorld, open_router, sending
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.front.model import State
+from pyllmcancel.front.replica import State
 from pyllmcancel.front.upstream import Unread
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, MODEL, RouterWorld, open_router, sending
 from tests.support.marks import mostly_long
@@ -69,9 +69,9 @@ async def test_the_last_to_leave_a_load_ends_it(world: RouterWorld) -> None:
         ("second", "waiting", "loading"),
     ]
     await first.left()
-    assert world.keeper.model("a").state is State.LOADING
+    assert world.keeper.replica("a").state is State.LOADING
     await second.left()
-    assert world.keeper.model("a").state is not State.LOADING  # at once
+    assert world.keeper.replica("a").state is not State.LOADING  # at once
     await world.until_state("a", State.UNLOADED)
     assert not any(line.startswith("request") for line in world.log_of("a"))
 
@@ -230,7 +230,7 @@ async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> No
         await world.until_state("broken", State.FAILED)
         status = await world.status("broken")
         assert (status["failed"], status["error"], status["lines"]) == (True, message, ["broken.gguf is no model"])
-        assert world.keeper.model("good").state is State.LOADED
+        assert world.keeper.replica("good").state is State.LOADED
         assert (world.starts("good"), world.starts("broken")) == (1, 0)
         path.write_bytes(MODEL)
         await world.load("broken")
@@ -262,7 +262,7 @@ async def test_a_model_that_computes_is_not_unloaded_for_another(tmp_path: Path)
         (tmp_path / "end").touch()
         assert (await running.end()).events[-1] == "[DONE]"
         assert (await other.end()).status == 200
-        assert world.keeper.model("a").state is State.UNLOADED
+        assert world.keeper.replica("a").state is State.UNLOADED
 
 
 @pytest.mark.long
@@ -271,7 +271,7 @@ async def test_an_idle_model_sleeps_and_wakes(world: RouterWorld) -> None:
     await world.until_state("a", State.UNLOADED)
     assert await world.status("a") == {"value": "sleeping"}
     assert "x-model-load-ms" in (await world.complete("a", keep_alive="5m").end()).headers
-    assert world.keeper.model("a").idle_after == 300.0
+    assert world.keeper.replica("a").idle_after == 300.0
     assert (await world.complete("a", keep_alive="soon").end()).refusal == (400, "keep_alive")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pyllmcancel.front.fits import DoesNotFit, Fits
 from pyllmcancel.front.keeper import Keeper
-from pyllmcancel.front.model import State
+from pyllmcancel.front.replica import State
 from pyllmcancel.front.spec import Spec
 from pyllmcancel.front.worker import ModelProcess, reason_in
 from tests.front.world import MODEL, RouterWorld, open_router, opened
@@ -35,11 +35,11 @@ async def test_a_model_that_cannot_be_loaded_takes_no_other_ones_room(tmp_path: 
         assert refused.failure == (503, "model_not_loaded")
         assert refused.json()["error"]["message"] == "the model b could not be loaded: it is no model"
         assert (await world.status("b"))["failed"] is True
-        assert world.keeper.model("a").state is State.LOADED
+        assert world.keeper.replica("a").state is State.LOADED
         assert (world.starts("a"), world.starts("b")) == (1, 0)
         (tmp_path / "b.unfit").unlink()
         await world.load("b")
-        assert world.keeper.model("a").state is State.UNLOADED
+        assert world.keeper.replica("a").state is State.UNLOADED
 
 
 @pytest.mark.long
@@ -51,7 +51,7 @@ async def test_cells_count_before_the_first_load(tmp_path: Path) -> None:
             (tmp_path / f"{name}.needs").write_text(json.dumps({"weights": 4, "cells": 9 * gib, "buffers": 1}))
         assert (await world.complete("a").end()).status == 200
         assert (await world.complete("b").end()).status == 200
-        assert world.keeper.model("a").state is State.UNLOADED
+        assert world.keeper.replica("a").state is State.UNLOADED
         assert (await world.complete("a").end()).status == 200
         assert world.log_of("a").count("measured") == 1  # its file is the same
 
@@ -114,7 +114,7 @@ async def test_an_unreadable_log_hangs_nothing(cause: str, monkeypatch: pytest.M
         monkeypatch.setattr(ModelProcess, "_take_lines", lambda self, _: take(self, ["[" * 60_000]))
     world.let_die("a", 2)
     assert (await world.complete("a").end()).failure == (503, "model_not_loaded")
-    assert world.keeper.model("a").state is State.FAILED
+    assert world.keeper.replica("a").state is State.FAILED
 
 
 async def test_one_model_that_cannot_be_started_holds_up_no_other(tmp_path: Path) -> None:

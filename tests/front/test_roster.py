@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pyllmcancel.front.roster as rules
-from pyllmcancel.front.model import FAILED_SECONDS, State, Ticket
+from pyllmcancel.front.replica import FAILED_SECONDS, State, Ticket
 from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 
 GIB = 1 << 30
@@ -72,7 +72,7 @@ class Machine:
         assert self.ended(name) == [Start(other)]
 
     def state(self, name: str) -> State:
-        return self.roster.models[name].state
+        return self.roster.replicas[name].state
 
 
 def test_a_request_that_comes_while_the_load_is_ended_starts_another() -> None:
@@ -319,7 +319,7 @@ class Simulation:
                     self.lives[name] = self.n_starts
                     self.at(2.0, "loaded", (name, self.n_starts))
                 case Stop(name, kill):
-                    model = self.roster.models[name]
+                    model = self.roster.replicas[name]
                     assert kill or not model.running, "a model that computes was unloaded"
                     self.lives.pop(name)
                     self.at(0.1, "ended", name)
@@ -333,7 +333,7 @@ class Simulation:
                     raise AssertionError("nothing is refused here")
 
     def check(self) -> None:
-        held = [model for model in self.roster.models.values() if model.takes_room]
+        held = [model for model in self.roster.replicas.values() if model.takes_room]
         assert len(held) <= self.roster.most
         assert sum(model.need for model in held) <= self.roster.room
         for model in held:
@@ -397,7 +397,7 @@ def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
     machine.drop(ticket)
     machine.roster.unfit("b", "it is no model", machine.now)
     assert machine.after() == []
-    assert machine.roster.models["b"].state is State.UNLOADED
+    assert machine.roster.replicas["b"].state is State.UNLOADED
     machine.want("b")
     assert machine.after() == [Measure("b")]
 
@@ -478,7 +478,7 @@ def test_replicas_count_as_one_model() -> None:
 def test_replicas_sleep_together() -> None:
     machine = loaded_with_replicas("a")
     for name in ("a", "a:2"):
-        machine.roster.models[name].idle_after = machine.roster.models[name].usual_idle = 5.0
+        machine.roster.replicas[name].idle_after = machine.roster.replicas[name].usual_idle = 5.0
     used = machine.want("a:2")
     assert machine.after() == [Admit(used)]
     assert machine.after(60.0) == []
@@ -509,7 +509,7 @@ def test_a_rolling_restart_ends_with_a_process_that_cannot_be_started() -> None:
     machine.roster.renew("a")
     machine.hands_over("a", "a")
     assert machine.ended("a", "it does not fit", hopeless=True) == []
-    assert (machine.state("a"), machine.roster.models["a:2"].is_open) == (State.FAILED, True)
+    assert (machine.state("a"), machine.roster.replicas["a:2"].is_open) == (State.FAILED, True)
 
 
 def test_the_only_process_of_a_model_is_started_anew_and_its_requests_wait() -> None:
@@ -530,7 +530,7 @@ def test_a_replica_that_is_not_listed_any_more_is_not_loaded_again() -> None:
     machine.roster.ask("a", machine.now)
     machine.after()
     assert machine.loaded("a") == [Start("a:2")]
-    machine.roster.models["a:2"].is_listed = False
+    machine.roster.replicas["a:2"].is_listed = False
     assert machine.after() == [Stop("a:2", kill=True)]
     assert machine.ended("a:2") == []
 

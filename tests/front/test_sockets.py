@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from pyllmcancel.front.upstream import Address, Broken, Exchange
+from pyllmcancel.front.upstream import Address, Broken, WorkerConnection
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import Limits
@@ -123,7 +123,7 @@ async def test_a_client_that_reads_late_gets_everything(tmp_path: Path, port: in
 
 
 @asynccontextmanager
-async def process(folder: Path, answer: bytes) -> AsyncIterator[tuple[Exchange, asyncio.Event]]:
+async def process(folder: Path, answer: bytes) -> AsyncIterator[tuple[WorkerConnection, asyncio.Event]]:
     """A process that sends this answer; the event is set when all of it is sent."""
     sent = asyncio.Event()
 
@@ -136,7 +136,7 @@ async def process(folder: Path, answer: bytes) -> AsyncIterator[tuple[Exchange, 
         writer.close()
 
     async with await asyncio.start_unix_server(serve, folder / "s"), asyncio.timeout(LIMIT):
-        exchange = await Exchange.begin(Address("key", folder / "s"), "GET", b"/", [], b"")
+        exchange = await WorkerConnection.begin(Address("key", folder / "s"), "GET", b"/", [], b"")
         yield exchange, sent
         exchange.close()
 
@@ -163,7 +163,7 @@ async def test_nothing_is_read_until_the_taker_wants_more(tmp_path: Path) -> Non
         assert b"".join(taken) == piece * MANY
 
 
-async def read(exchange: Exchange) -> bytes:
+async def read(exchange: WorkerConnection) -> bytes:
     await exchange.head()
     return await exchange.whole()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.front.upstream import Address, Broken, Exchange
+from pyllmcancel.front.upstream import Address, Broken, WorkerConnection
 
 
 class Transport:
@@ -26,8 +26,8 @@ class Transport:
     def resume_reading(self) -> None: ...
 
 
-def exchange_on(transport: Transport) -> Exchange:
-    exchange = Exchange(has_body=True)
+def exchange_on(transport: Transport) -> WorkerConnection:
+    exchange = WorkerConnection(has_body=True)
     exchange.connection_made(transport)  # type: ignore[arg-type]
     return exchange
 
@@ -53,7 +53,7 @@ def test_chunks_are_decoded_however_they_are_cut(pieces: list[bytes], data: st.D
     assert asyncio.run(read()) == b"".join(pieces)
 
 
-async def read_whole(exchange: Exchange) -> bytes:
+async def read_whole(exchange: WorkerConnection) -> bytes:
     await exchange.head()
     return await exchange.whole()
 
@@ -85,7 +85,7 @@ async def test_a_full_backlog_is_waited_for(tmp_path: Path) -> None:
             waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
             waiting.setblocking(False)
             code = waiting.connect_ex(str(path))
-        begun = asyncio.create_task(Exchange.begin(Address("key", path), "GET", b"/", [], b""))
+        begun = asyncio.create_task(WorkerConnection.begin(Address("key", path), "GET", b"/", [], b""))
         await asyncio.wait([begun], timeout=0.05)
         assert not begun.done()
         stack.enter_context(listener.accept()[0])

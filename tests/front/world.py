@@ -15,9 +15,9 @@ from pyllmcancel.errors import UsageError
 from pyllmcancel.front import upstream
 from pyllmcancel.front.app import create_router_app
 from pyllmcancel.front.keeper import Keeper
-from pyllmcancel.front.model import State
 from pyllmcancel.front.place import Place
 from pyllmcancel.front.remotes import Remotes, Resolve
+from pyllmcancel.front.replica import State
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.front.roster import Roster
 from pyllmcancel.front.spec import Catalog, Spec
@@ -112,7 +112,7 @@ class RouterWorld(Clients):
                 await asyncio.sleep(0.005)
 
     async def until_state(self, name: str, state: State) -> None:
-        await self.until(lambda: self.keeper.model(name).state is state)
+        await self.until(lambda: self.keeper.replica(name).state is state)
 
     def has_sockets(self) -> bool:
         return any(self.sockets.iterdir())
@@ -182,7 +182,7 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
     assert not world.has_sockets()
     assert not world.requests.registry.requests()
     assert world.requests.registry.load == (0, 0)
-    assert not [model for model in world.keeper.roster.models.values() if model.waiting or model.running]
+    assert not [model for model in world.keeper.roster.replicas.values() if model.waiting or model.running]
 
 
 def sending(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:

@@ -97,7 +97,7 @@ async def cancel_requests(
     see = see.narrowed(body.owner)
     if body.request_ids is None:
         return CancelList(object="list", data=[*await see.cancel(see.live(body.session, body.status), wait=wait)])
-    found = {request_id: see.find(request_id, hold) for request_id in body.request_ids}
+    found = {request_id: see.find_or_hold(request_id, hold) for request_id in body.request_ids}
     done = iter(await see.cancel([one for one in found.values() if one is not None], wait=wait))
     data = [not_found(request_id, hold) if one is None else next(done) for request_id, one in found.items()]
     return CancelList(object="list", data=data)
@@ -106,7 +106,7 @@ async def cancel_requests(
 # Ids are path parameters to the router: clients choose them, and they may contain slashes.
 @router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
 async def get_request(see: See, request_id: PathName) -> Any:
-    found = see.find(request_id)
+    found = see.find_or_hold(request_id)
     if found is None:
         raise unknown_id()
     return see.entry(summary_of(found))
@@ -123,7 +123,7 @@ async def get_request(see: See, request_id: PathName) -> Any:
     responses=answers(CancelAnswer) | errors(404) | {202: answer_of(HeldAnswer, "The request may still come")},
 )
 async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
-    if (found := see.find(request_id, hold)) is not None:
+    if (found := see.find_or_hold(request_id, hold)) is not None:
         return (await see.cancel([found], wait=wait))[0]
     if hold > 0:
         return JSONResponse(not_found(request_id, hold), 202)
@@ -178,7 +178,7 @@ async def get_session(see: See, session_id: PathName) -> Any:
 async def cancel_session(
     see: See, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
 ) -> Any:
-    found = see.find_session(session_id, descendants=descendants, hold=hold)
+    found = see.begin_session_cancel(session_id, descendants=descendants, hold=hold)
     cancelled = None if found is None else await see.cancel(found, wait=wait)
     if cancelled is None and hold == 0.0:
         raise unknown_session()

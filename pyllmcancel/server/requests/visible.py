@@ -76,7 +76,7 @@ class Visible:
     def session(self, name: str) -> SessionSummary | None:
         return self._registry.session(name, self._owner_of_session(name))
 
-    def find(self, request_id: str, hold: float = 0.0) -> Target | None:
+    def find_or_hold(self, request_id: str, hold: float = 0.0) -> Target | None:
         """Return the live request of this id, or the one that has ended last.
 
         An answer's ``id`` field is accepted for the request's own id. An id that is not found is held for `hold`
@@ -104,7 +104,7 @@ class Visible:
             if session in (None, request.session) and status in (None, outside_status(request.summary()))
         ]
 
-    def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Request] | None:
+    def begin_session_cancel(self, name: str, *, descendants: bool, hold: float) -> list[Request] | None:
         """Return the requests of a session and its descendants that have not ended; None if the session is unknown."""
         owner = self._owner_of_session(checked(name, "session_id"), hold)
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)

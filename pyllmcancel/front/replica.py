@@ -75,7 +75,7 @@ class Ticket:
 
 
 @dataclass(slots=True)
-class Model:
+class Replica:
     """The facts about one process of a model. Written by its `Roster`, but for `is_stuck`, `is_listed` and `lines`.
 
     Attributes
