@@ -14,15 +14,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
 from pyllmcancel.system import cpu_time
-
-if TYPE_CHECKING:
-    from pyllmcancel.front.keeper import Keeper
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -35,6 +32,20 @@ SERVED_BY = b"x-served-by"
 LAST_LINES = 12  # of a process' log, which say why it ended
 # The beginning of a line that says why a model could not be loaded.
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
+
+
+class Reports(Protocol):
+    """The part of the `Keeper` that a worker reports to."""
+
+    silence: float
+
+    def notify(self) -> None: ...
+    def is_ready(self, worker: Worker) -> None: ...
+    def has_answered(self, worker: Worker) -> None: ...
+    def is_stuck(self, worker: Worker) -> None: ...
+    def has_ended(self, process: ModelProcess, status: int) -> None: ...
+    def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
+    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
 
 
 class Worker:
@@ -63,7 +74,7 @@ class Worker:
         What its monotonic clock has more than this process', in seconds.
     """
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
         self.name = name
         self.model = model
         self.address = address
@@ -176,7 +187,7 @@ class ModelProcess(Worker):
         *,
         environment: Mapping[str, str],
         write: Write,
-        keeper: Keeper,
+        keeper: Reports,
         model: str,
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -254,7 +265,7 @@ class ModelProcess(Worker):
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Keeper) -> None:
+    def __init__(self, address: Address, keeper: Reports) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
