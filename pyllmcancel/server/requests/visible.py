@@ -105,7 +105,9 @@ class Visible:
         ]
 
     def begin_session_cancel(self, name: str, *, descendants: bool, hold: float) -> list[Request] | None:
-        """Return the requests of a session and its descendants that have not ended; None if the session is unknown."""
+        """Return the live requests of a session and its descendants, so that they can be cancelled; None if the session
+        is unknown. Those that come within `hold` seconds will be cancelled on their arrival.
+        """
         owner = self._owner_of_session(checked(name, "session_id"), hold)
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
         return None if family is None else [request for members in family.values() for request in members]
