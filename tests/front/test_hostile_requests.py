@@ -41,11 +41,11 @@ def refuse_connections(monkeypatch: pytest.MonkeyPatch, number: int) -> asyncio.
     """Let no request reach a process; the event tells of the first that tried."""
     tried = asyncio.Event()
 
-    async def begin(*_: Any) -> upstream.Exchange:
+    async def begin(*_: Any) -> upstream.WorkerConnection:
         tried.set()
         raise OSError(number, "no")
 
-    monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.begin", begin)
+    monkeypatch.setattr("pyllmcancel.front.forwarding.WorkerConnection.begin", begin)
     return tried
 
 

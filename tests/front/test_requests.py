@@ -188,7 +188,7 @@ async def test_a_process_that_lives_and_reads_nothing_of_a_request_gets_it_twice
         raise Unread
 
     assert (await world.complete("a").end()).status == 200
-    monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.head", unread)
+    monkeypatch.setattr("pyllmcancel.front.forwarding.WorkerConnection.head", unread)
     assert (await world.complete("a").end()).failure == (503, "model_ended")
     assert n_sent >= 2  # it is also asked for its health
 

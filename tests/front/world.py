@@ -187,14 +187,14 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
 
 def sending(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """The event is set when a request has been sent to a process, which may have read nothing of it."""
-    begin, sent = upstream.Exchange.begin, asyncio.Event()
+    begin, sent = upstream.WorkerConnection.begin, asyncio.Event()
 
-    async def begun(*given: Any) -> upstream.Exchange:
+    async def begun(*given: Any) -> upstream.WorkerConnection:
         exchange = await begin(*given)
         sent.set()
         return exchange
 
-    monkeypatch.setattr("pyllmcancel.front.forwarding.Exchange.begin", begun)
+    monkeypatch.setattr("pyllmcancel.front.forwarding.WorkerConnection.begin", begun)
     return sent
 
 
