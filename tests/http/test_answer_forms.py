@@ -136,8 +136,8 @@ async def test_a_form_that_is_none_is_refused(
     exchange = await world.chat(**fields).end()
     assert exchange.status == 400, exchange.body
     error = exchange.json()["error"]
-    assert (error["param"], words in error["message"]) == (param, True)
-    assert param or error["code"] == "invalid_request"
+    assert words in error["message"]
+    assert error["param"] == param if param else error["code"] == "invalid_request"
     if words:  # the others are refused in their first step
         assert await world.requests() == []
 
