@@ -12,7 +12,6 @@ from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.replica import State
 from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.streams import kept_answers
-from pyllmcancel.server.streams.kept import Keeping
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
 from tests.support.http_asgi import LIMIT, Exchange
 
@@ -98,10 +97,10 @@ async def test_a_stream_is_read_from_any_place_after_its_process_has_ended(tmp_p
 async def test_a_stream_that_nobody_reads_is_cancelled_and_does_not_look_whole(world: RouterWorld) -> None:
     await left(world)
     kept = world.app.state.server.streams.find(NO_OWNER, "mine")
-    kept._keeping = Keeping("mine", 0.0)  # only now: it must have begun before
+    kept._seconds = 0.0  # only now: it must have begun before
     with kept.reading():
         pass
-    kept._keeping = Keeping("mine", LIMIT)
+    kept._seconds = LIMIT
     await asyncio.wait_for(kept.written(), LIMIT)
     told = (await world.get("/v1/requests/mine")).json()
     assert (told["status"], told["cancel_reason"]) == ("cancelled", "disconnect")

@@ -70,6 +70,7 @@ class KeptAnswer:
         self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)  # the events so far
         self.n_readers = 0  # the clients that read it now
         self.started, self.completed = time.time(), 0.0  # seconds since the epoch; 0 until the end
+        self._seconds = keeping.seconds
         self._keeping = keeping
         self._stream = stream
         self._events = events
@@ -138,11 +139,11 @@ class KeptAnswer:
     def expect_reader(self) -> None:
         """Have a reader come in time, counted from the first call since there was one."""
         if self.n_readers == 0 and self._timer is None and not (self.log.ended or self._keeping.is_stored):
-            self._set_timer(self._keeping.seconds, self.cancel, CancelReason.DISCONNECT)
+            self._set_timer(self._seconds, self.cancel, CancelReason.DISCONNECT)
 
     def expire(self, forget: Callable[[Self], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""
-        self._set_timer(self._keeping.seconds, forget, self)
+        self._set_timer(self._seconds, forget, self)
 
     def _set_timer(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
         self.stop_timer()
