@@ -1,7 +1,7 @@
 """llama.vim's requests, as Vim sent them (commit a1c8e6e), in their order and with their company.
 
-`exchanges/llama_vim.json` is from a session of `tests.editors.llama_vim`; only its instruction for edits differs. The
-assertions are about the data that the plugin's callbacks read.
+`exchanges/llama_vim.json` was recorded while Vim was used; only its instruction for edits differs. The assertions are
+about the data that the plugin's callbacks read.
 """
 
 import json
