@@ -3,9 +3,9 @@
 Each prompt is answered greedily by an engine of its own, which has computed nothing before. The same prompts are then
 answered by one engine: in rounds, one at a time; beside three and seven others; with every other request idle, so that
 it is paused and goes on; and with another number of threads. A third of the requests that compute beside others are
-cancelled, each after a random number of tokens, and are not compared. With ``--storm N`` eight clients then ask N times
-for one of the prompts, and leave a third of the answers. The length of prompts grows evenly on a logarithmic scale.
-Printed for each way: how many answers differ from the first ones, and the first token at which one does.
+cancelled, each after a random number of tokens, and are not compared. The length of prompts grows evenly on a
+logarithmic scale. Printed for each way: how many answers differ from the first ones, and the first token at which one
+does.
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ def main() -> int:
     parser.add_argument("--longest", type=int, default=4000, help="tokens of the longest prompt; default: %(default)s")
     parser.add_argument("--kv-unified", action="store_true", help="one store of cells for all sequences")
     parser.add_argument("--cells", default="f16", help="type of the cells; default: %(default)s")
-    parser.add_argument("--storm", type=int, default=0, help="requests of a storm; default: none")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     arguments = parser.parse_args()
     config = EngineConfig(
@@ -136,11 +135,6 @@ def main() -> int:
                 way = f"threads {threads}, company of {parallel}"
                 tell(way, in_company(engine, asked, parallel, arguments.seed))
                 tell(f"{way}, half idle", in_company(engine, asked, 2 * parallel, arguments.seed, (0, IDLE)))
-    if arguments.storm:
-        chosen = random.Random(arguments.seed).choices(range(len(asked)), k=arguments.storm)
-        with Engine.load(config) as engine:
-            others = in_company(engine, [asked[number] for number in chosen], 8, arguments.seed)
-        sys.stdout.write(f"{'storm':40} {compared([first[number] for number in chosen], others)}\n")
     return 0
 
 

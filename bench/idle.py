@@ -15,11 +15,11 @@ import re
 import sys
 import threading
 import time
-from http.client import HTTPConnection
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from bench.peers import OURS, Settings
 from bench.peers.running import free_port, running
@@ -31,7 +31,6 @@ TOKENS, IDLE_TOKENS = 32, 64
 SECONDS_ALONE = 20.0
 SECONDS_TO_FILL = 5.0  # so that idle requests are in every phase when the count of their tokens begins
 GENERATED = re.compile(r"^pyllmcancel_generated_tokens_total(?:{[^}]*})? ([\d.e+]+)$", re.MULTILINE)
-PATH, JSON = "/v1/completions", {"Content-Type": "application/json"}
 
 
 class Asked(NamedTuple):
@@ -55,16 +54,19 @@ class Figures(NamedTuple):
     texts: list[str]
 
 
+def asked_for(port: int, body: dict[str, object]) -> Request:
+    url, json_type = f"http://127.0.0.1:{port}/v1/completions", {"Content-Type": "application/json"}
+    return Request(url, json.dumps(body | {"ignore_eos": True}).encode(), json_type)
+
+
 def ask(port: int, body: dict[str, object]) -> Asked:
-    connection = HTTPConnection("127.0.0.1", port)
     began = time.monotonic()
-    connection.request("POST", PATH, json.dumps(body), JSON)
     times, text = [], ""
-    for line in connection.getresponse():
-        if line.startswith(b"data: {"):
-            times.append(time.monotonic())
-            text += "".join(choice["text"] for choice in json.loads(line[6:])["choices"])
-    connection.close()
+    with urlopen(asked_for(port, body)) as lines:
+        for line in lines:
+            if line.startswith(b"data: {"):
+                times.append(time.monotonic())
+                text += "".join(choice["text"] for choice in json.loads(line[6:])["choices"])
     gaps = [later - earlier for earlier, later in pairwise(times)]
     return Asked(text, times[0] - began, gaps, times[-1] - began)
 
@@ -75,25 +77,23 @@ class Idle:
     def __init__(self, port: int) -> None:
         self._port = port
         self._stops = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(N_IDLE)]
+        self._pool = ThreadPoolExecutor(N_IDLE)
 
     def __enter__(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for number in range(N_IDLE):
+            self._pool.submit(self._run, number)
+        time.sleep(SECONDS_TO_FILL)
 
     def __exit__(self, *_: object) -> None:
         self._stops.set()
-        for thread in self._threads:
-            thread.join()
+        self._pool.shutdown()
 
     def _run(self, number: int) -> None:
         chance = random.Random(number)
         while not self._stops.is_set():
-            body = {"prompt": prompt_of(chance, 200), "max_tokens": IDLE_TOKENS, "priority": "idle", "ignore_eos": True}
-            connection = HTTPConnection("127.0.0.1", self._port)
-            connection.request("POST", PATH, json.dumps(body), JSON)
-            connection.getresponse().read()
-            connection.close()
+            body = {"prompt": prompt_of(chance, 200), "max_tokens": IDLE_TOKENS, "priority": "idle"}
+            with urlopen(asked_for(self._port, body)) as answer:
+                answer.read()
 
 
 def prompt_of(chance: random.Random, n_words: int) -> str:
@@ -115,7 +115,7 @@ def measure(port: int, load: float, n_requests: int, seed: int) -> Figures:
     began, before = time.monotonic(), computed(port)
     for _ in range(n_requests):
         body = {"prompt": prompt_of(chance, 60), "max_tokens": TOKENS, "stream": True, "temperature": 0.0}
-        asked.append(ask(port, body | {"ignore_eos": True, "cache_prompt": False}))
+        asked.append(ask(port, body | {"cache_prompt": False}))
         busy += asked[-1].seconds
         time.sleep(asked[-1].seconds * (1.0 - load) / load * chance.uniform(0.5, 1.5))
     free = time.monotonic() - began - busy
@@ -131,7 +131,6 @@ def measure(port: int, load: float, n_requests: int, seed: int) -> Figures:
 
 def alone(port: int) -> float:
     """Return the idle tokens a second of an idle machine."""
-    time.sleep(SECONDS_TO_FILL)
     before, began = computed(port), time.monotonic()
     time.sleep(SECONDS_ALONE)
     return (computed(port) - before) / (time.monotonic() - began)
@@ -160,7 +159,6 @@ def main() -> int:
                 how = settings.port, load / 100, arguments.requests, 100 * load + number
                 without = measure(*how)
                 with Idle(settings.port):
-                    time.sleep(SECONDS_TO_FILL)
                     beside = measure(*how)
                 differ += sum(one != other for one, other in zip(without.texts, beside.texts, strict=True))
                 for name, found in (("without", without), ("with idle", beside)):
