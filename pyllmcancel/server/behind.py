@@ -29,11 +29,11 @@ from starlette.requests import ClientDisconnect
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.delivered import Delivered, Marks, Promise
+from pyllmcancel.server.digests import prompt_digest
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.workers import post
-from pyllmcancel.server.promise import prompt_digest
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

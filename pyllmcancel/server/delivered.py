@@ -27,7 +27,7 @@ TOKEN = struct.Struct("!Hi")
 class Promise(NamedTuple):
     """Everything that an answer depends on besides its request. A server with the same promise goes on with it."""
 
-    server: str | None  # `pyllmcancel.server.promise.server_digest`; None if answers of the server may differ
+    server: str | None  # `pyllmcancel.server.digests.server_digest`; None if answers of the server may differ
     prompt: int  # a digest of the prompts' tokens
     seed: int  # which the server may have drawn
     created_at: float  # in seconds since the epoch

@@ -24,6 +24,7 @@ from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
 from pyllmcancel.server.behind import Links
+from pyllmcancel.server.digests import server_digest
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
@@ -32,7 +33,6 @@ from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.media.fetching import Fetcher
 from pyllmcancel.server.pile_up import PileUp
-from pyllmcancel.server.promise import server_digest
 from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.streams.kept import KeptAnswer, conversation_key
 from pyllmcancel.server.streams.kept_answers import KeptAnswers, StreamGauges
