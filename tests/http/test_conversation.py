@@ -42,7 +42,7 @@ NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system'
 def rendered(source: str | None, *messages: dict[str, Any], defaults: ChatDefaults = DEFAULTS, **fields: Any) -> str:
     template = Opened(source or CHATML)
     body = body_of(*messages, **fields)
-    inputs = template_inputs(body, template, tool_plan(body), defaults)
+    inputs = template_inputs(body, template, tool_plan(body.tools, body.tool_choice), defaults)
     return chat_form(inputs, json.loads(template.functions.apply_template(inputs))).prompt
 
 

@@ -73,9 +73,9 @@ def test_arguments_of_the_template_reach_it() -> None:
 
 
 def test_a_bos_that_the_tokenizer_adds_is_not_in_the_text() -> None:
-    chat_templates.template = compiled("{{ bos_token }}" + CHATML, adds_bos=True)
+    template = compiled("{{ bos_token }}" + CHATML, adds_bos=True)
     question = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
-    assert json.loads(chat_templates.template.apply(question))["prompt"] == "[user]hello[bot]"
+    assert json.loads(template.apply(question))["prompt"] == "[user]hello[bot]"
 
 
 def test_an_answer_that_goes_on_is_part_of_the_prompt_and_no_part_of_the_parts() -> None:
