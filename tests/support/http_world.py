@@ -76,7 +76,7 @@ class World(Clients):
         # Chunks as large as the batch: what a held step costs is no measure of anything.
         defaults: dict[str, Any] = {"parallel": 2, "alias": "fake-model", "itl_target": 1e9, "max_step_seconds": 1e9}
         config = EngineConfig(**(defaults | options))
-        sizes = {"n_ctx": n_ctx, "n_seq_max": config.parallel + 2, "n_batch": 256, "n_threads": 1}
+        sizes: dict[str, Any] = {"n_ctx": n_ctx, "n_seq_max": config.parallel + 2, "n_batch": 256, "n_threads": 1}
         self.context = fake_native.Context(self.model, **sizes)
         self.context.step_cost = (0.0, 1.0)
         self.metrics = WatchedMetrics()
