@@ -23,9 +23,10 @@ def test_files_of_settings_can_be_read() -> None:
     assert tomllib.loads(recipe("Codex CLI", URL))["model_providers"]["pyllmcancel"]["base_url"] == f"{URL}/v1"
     assert json.loads(recipe("OpenCode", URL))["provider"]["pyllmcancel"]["options"]["baseURL"] == f"{URL}/v1"
     assert exports("Claude Code", URL)["ANTHROPIC_BASE_URL"] == URL
+    assert exports("Open WebUI", URL)["OPENAI_API_BASE_URL"] == f"{URL}/v1"
 
 
-def test_every_client_of_the_page_is_used() -> None:
+def test_every_client_of_the_page_is_used_or_its_settings_are_read() -> None:
     page = (ROOT / "docs" / "clients.md").read_text("utf-8")
     headings = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
     used = "".join(path.read_text() for path in (ROOT / "tests" / "clients").glob("*.py"))
