@@ -311,8 +311,8 @@ class EngineLoop:
 
     @contextmanager
     def _rest_may_end(self, members: Iterable[StepMember]) -> Iterator[None]:
-        """Inside the block, in which a step of these members computes, whoever cancels another running request ends it.
-        Those that were cancelled before are ended here.
+        """While a step of these members computes, inside the block, the thread that cancels another running request
+        ends it. Requests that were cancelled before are ended here.
         """
         kept = {member.request for member in members}.union(self._left)
         rest = [one for one in self._running if one not in kept and not one.awaits_encoding]

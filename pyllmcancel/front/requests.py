@@ -162,7 +162,7 @@ class FrontRequests:
 
     @contextmanager
     def computed(self, request: FrontRequest, command: Callable[[bytes], object]) -> Iterator[None]:
-        """Inside the block a process of this machine has the request. An idle one waits while there are others."""
+        """Inside the block a process of this machine has the request. An idle one waits for foreground ones."""
         if request.is_idle:
             request.held_by_front = False  # as its process knows it
             self._idle[request] = command
@@ -177,12 +177,12 @@ class FrontRequests:
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        others = [one for one in self.registry.requests() if not (one.is_idle or one.paused)]
-        held_by_front = any(one.process is None or one.process.pid for one in others if isinstance(one, FrontRequest))
+        foreground = [one for one in self.registry.requests() if not (one.is_idle or one.paused)]
+        holds = any(one.process is None or one.process.pid for one in foreground if isinstance(one, FrontRequest))
         for request, command in self._idle.items():
-            if request.held_by_front != held_by_front:
-                request.held_by_front = held_by_front
-                command(WAIT if held_by_front else GO)
+            if request.held_by_front != holds:
+                request.held_by_front = holds
+                command(WAIT if holds else GO)
 
     def note_accepted(self, request: FrontRequest, names: Names) -> None:
         """Its process has accepted the request, and says which groups it belongs to: it now supersedes older ones."""

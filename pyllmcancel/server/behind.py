@@ -53,7 +53,7 @@ ACCEPTED, STATE, START, MARK, BODY, END, ENDED, CLOSED = b"A", b"P", b"S", b"T",
 """The kinds: the request was accepted, how far it is, the answer's start, a mark, a piece, the end, the request's
 ending, and the end of the frames, for an answer that has none.
 """
-# The commands that are no reasons of a cancel: an idle request waits, since others use this machine, or goes on.
+# The commands that are no reasons of a cancel: an idle request waits for foreground ones, or goes on.
 WAIT, GO = b"wait", b"go"
 DOES_NOT_GO_ON = 409  # the status for an answer that another server began, and this one would not continue alike
 STATE_SECONDS = 0.1  # between two looks at how far requests are
