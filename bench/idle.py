@@ -1,9 +1,9 @@
 """The cost of idle requests for others, and the share that they get of the time that others leave.
 
-``python -m bench.idle --model FILE.gguf [--loads 10 50 90] [--requests N] [--rounds R]`` serves the model once.
-At each load one client asks again and again, and thinks in between, so that its answers take this share of the time, in
-per cent: the same questions in turn without and with idle requests. The rate of those alone says what free time is
-worth. The answers must be the same in both.
+``python -m bench.idle --model FILE.gguf [--loads 10 50 90] [--requests N] [--tokens N] [--rounds R]`` serves the
+model once. At each load one client asks again and again, and thinks in between, so that its answers take this share of
+the time, in per cent: the same questions in turn without and with idle requests. The rate of those alone says what free
+time is worth. The answers must be the same in both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyllmcancel.bench.percentiles import percentile
 
 PLAIN = ("--spec-type", "none")  # the same questions are asked twice, and no answer is to be known
 N_IDLE = 6  # requests that wait for idle time, at any time
-TOKENS, IDLE_TOKENS = 32, 64
+IDLE_TOKENS = 64
 SECONDS_ALONE = 20.0
 SECONDS_TO_FILL = 5.0  # so that idle requests are in every phase when the count of their tokens begins
 GENERATED = re.compile(r"^pyllmcancel_generated_tokens_total(?:{[^}]*})? ([\d.e+]+)$", re.MULTILINE)
@@ -109,17 +109,17 @@ def computed(port: int) -> float:
         return sum(map(float, GENERATED.findall(answer.read().decode())))
 
 
-def measure(port: int, load: float, n_requests: int, seed: int) -> Figures:
-    """Have one client ask, at a load in (0, 1)."""
+def measure(port: int, load: float, n_requests: int, n_tokens: int, seed: int) -> Figures:
+    """Have one client ask for answers of `n_tokens` tokens, at a load in (0, 1)."""
     chance, asked, busy = random.Random(seed), list[Asked](), 0.0
     began, before = time.monotonic(), computed(port)
     for _ in range(n_requests):
-        body = {"prompt": prompt_of(chance, 60), "max_tokens": TOKENS, "stream": True, "temperature": 0.0}
+        body = {"prompt": prompt_of(chance, 60), "max_tokens": n_tokens, "stream": True, "temperature": 0.0}
         asked.append(ask(port, body | {"cache_prompt": False}))
         busy += asked[-1].seconds
         time.sleep(asked[-1].seconds * (1.0 - load) / load * chance.uniform(0.5, 1.5))
     free = time.monotonic() - began - busy
-    idle = computed(port) - before - TOKENS * n_requests
+    idle = computed(port) - before - n_tokens * n_requests
     firsts = [one.first * 1e3 for one in asked]
     gaps = [gap * 1e3 for one in asked for gap in one.gaps]
     p50, p99 = (percentile(firsts, share) or 0.0 for share in (50, 99))
@@ -146,6 +146,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--loads", type=int, nargs="*", default=[10, 50, 90])
     parser.add_argument("--requests", type=int, default=50, help="requests of a round")
+    parser.add_argument("--tokens", type=int, default=32, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
     settings = Settings(model=arguments.model, port=free_port(), threads=2, parallel=4, ctx_size=8192, options=PLAIN)
@@ -156,7 +157,7 @@ def main() -> int:
         say(f"load   0 %: idle {whole:.1f} tokens/s")
         for load in arguments.loads:
             for number in range(arguments.rounds):
-                how = settings.port, load / 100, arguments.requests, 100 * load + number
+                how = settings.port, load / 100, arguments.requests, arguments.tokens, 100 * load + number
                 without = measure(*how)
                 with Idle(settings.port):
                     beside = measure(*how)
