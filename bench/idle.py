@@ -167,7 +167,7 @@ def main() -> int:
                     say(
                         f"load {load:3} %, {name:>9}: first token {p50:.1f} ms, p99 {p99:.1f}, most {most:.1f};"
                         f" gap p99 {found.gap:.1f} ms; {found.rate:.1f} tokens/s;"
-                        f" idle {found.idle_rate / whole:.2f} of the free time"
+                        f" idle {found.idle_rate:.1f} tokens/s, {found.idle_rate / whole:.2f} of the free time"
                     )
     say(f"{differ} answers differ")
     return int(differ > 0)
