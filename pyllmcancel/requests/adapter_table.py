@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.adapters import UNADAPTED, Adapted
+from pyllmcancel.adapters import UNADAPTED, Adapted, Adapter, Scales
+from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyllmcancel._native import Model
-    from pyllmcancel.adapters import Adapter, Scales
-    from pyllmcancel.config import EngineConfig
 
 MAX_SCALE = 1e6  # far beyond all that is useful, and far below what a float can hold
 SINGLE = struct.Struct("=f")

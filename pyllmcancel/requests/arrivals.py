@@ -6,21 +6,17 @@ from __future__ import annotations
 
 import codecs
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyllmcancel.requests.effects import Accepted
-    from pyllmcancel.requests.endings import Endings
-    from pyllmcancel.requests.observer import Observers
-    from pyllmcancel.requests.registry import Registry
-    from pyllmcancel.requests.request import Names, Request
-    from pyllmcancel.requests.tables import GiveUp
-    from pyllmcancel.requests.watcher import Watcher
+from pyllmcancel.requests.effects import Accepted
+from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.observer import Observers
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Names, Request
+from pyllmcancel.requests.tables import GiveUp
+from pyllmcancel.requests.watcher import Watcher
 
 logger = logging.getLogger("pyllmcancel.engine")
 

@@ -13,20 +13,15 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from pyllmcancel.adapters import Scales
 from pyllmcancel.cancellation import CancelReason, Deadline, reason_text
-from pyllmcancel.events import Ending, FinishReason, RequestStatus
+from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
+from pyllmcancel.requests.observer import Observers
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Outbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyllmcancel.adapters import Scales
-    from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.requests.observer import Observers
-    from pyllmcancel.requests.registry import Registry
-    from pyllmcancel.requests.request import Request
 
 logger = logging.getLogger("pyllmcancel.engine")
 

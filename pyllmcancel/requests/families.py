@@ -12,13 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
-from pyllmcancel.requests.request import ImpliedParent
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import ImpliedParent, Request
 
 MAX_SESSIONS = 1024  # limit of one owner's sessions
 MAX_GENERATIONS = 16  # limit of one family

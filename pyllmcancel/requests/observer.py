@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from pyllmcancel.requests.request import NO_OWNER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.events import Ending
+from pyllmcancel.requests.request import NO_OWNER, Request
 
 logger = logging.getLogger("pyllmcancel.engine")
 

@@ -13,18 +13,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, UsageError
-from pyllmcancel.events import RequestStatus
+from pyllmcancel.events import Ending, RequestStatus
 from pyllmcancel.requests.effects import Accepted
+from pyllmcancel.requests.request import Names, Request
 from pyllmcancel.requests.tables import GiveUp, Tables
 from pyllmcancel.requests.waiting_queue import WaitingQueue
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Names, Request
 
 # Foreground requests are those that are not idle. Idle requests wait for those that prepare, this many seconds from
 # their arrival: a client may send its body slowly.

@@ -11,27 +11,24 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
-from pyllmcancel.adapters import UNADAPTED
+from pyllmcancel.adapters import UNADAPTED, Adapted, Scales
+from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
+from pyllmcancel.constraints.protocol import Constraint
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts
 from pyllmcancel.drafting.sources import PAST, PREDICTION, SOURCES
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
-from pyllmcancel.events import NO_SINK, Drafted, RequestStatus, Usage
+from pyllmcancel.events import NO_SINK, Drafted, Ending, FinishReason, RequestStatus, Sink, TokenLogprobs, Usage
+from pyllmcancel.media.values import MediaRun
+from pyllmcancel.requests.detokenizer import Detokenizer
 from pyllmcancel.requests.params import NO_PARAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pyllmcancel._native import MediaChunk, Sampler
-    from pyllmcancel.adapters import Adapted, Scales
-    from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
-    from pyllmcancel.constraints.protocol import Constraint
-    from pyllmcancel.drafting.answer_drafts import AnswerDrafts
-    from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
-    from pyllmcancel.media.values import MediaRun
-    from pyllmcancel.requests.detokenizer import Detokenizer
 
 
 NO_OWNER = ""  # the owner of requests without an API key

@@ -5,10 +5,9 @@ Not synchronised: the registry guards it, and the other tables, with one lock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import Request
 
 
 class Superseding(NamedTuple):

@@ -5,18 +5,13 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Set
-from typing import TYPE_CHECKING
 
 from pyllmcancel.requests.effects import Counts
-from pyllmcancel.requests.families import Families
+from pyllmcancel.requests.families import Families, Session, SessionSummary
 from pyllmcancel.requests.holds import Holds
-from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.requests.supersede_keys import SupersedeKeys
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.families import Session, SessionSummary
-    from pyllmcancel.requests.request import Request, RequestSummary
-    from pyllmcancel.requests.waiting_queue import WaitingQueue
+from pyllmcancel.requests.waiting_queue import WaitingQueue
 
 GiveUp = Callable[[], object]
 

@@ -19,18 +19,13 @@ import warnings
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed, UsageError
-from pyllmcancel.events import Delta, Ending, Event, FinishReason
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from pyllmcancel.events import Sink
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.events import Delta, Ending, Event, FinishReason, Sink
+from pyllmcancel.requests.request import Request
 
 # With two readers, one would get the ending and the other would wait for ever.
 TWO_READERS = "another thread or task is reading this stream, which can have one reader at a time"

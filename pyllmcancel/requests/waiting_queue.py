@@ -13,12 +13,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import QueueFullError
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import Request
 
 
 def queue_of(request: Request) -> tuple[str, bool]:

@@ -17,12 +17,10 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyllmcancel.cancellation import CancelReason, Deadline
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import Request
 
 logger = logging.getLogger("pyllmcancel.engine")
 

@@ -10,20 +10,25 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from fastapi import Request
 from prometheus_client import Gauge
 from pydantic import Field
 
 from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import BusyError, Error, InvalidRequestError
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
+from pyllmcancel.requests.request import Request as EngineRequest
 from pyllmcancel.server.behind import Links
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.digests import server_digest
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
@@ -39,14 +44,6 @@ from pyllmcancel.server.streams.kept_answers import KeptAnswers, StreamGauges
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader, special_text
 from pyllmcancel.shares import Shares
-
-if TYPE_CHECKING:
-    from fastapi import Request
-
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.engine.loading import Loading
-    from pyllmcancel.requests.request import Request as EngineRequest
-    from pyllmcancel.server.config import ServerConfig
 
 logger = logging.getLogger("pyllmcancel.server")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse
+from starlette.types import Scope
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.errors import (
@@ -25,9 +25,6 @@ from pyllmcancel.errors import (
 )
 from pyllmcancel.server.errors.shapes import OPENAI, ErrorFacts, ErrorShape, shape_of
 from pyllmcancel.server.http.exchange import request_id_of
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
 
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499

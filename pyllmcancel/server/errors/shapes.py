@@ -6,19 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
+from pyllmcancel.events import Usage
 from pyllmcancel.server.anthropic.answer import MessageUsage, message_usage
 from pyllmcancel.server.wire.fields import ABSENT, Answer, absent
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
-
-    from pyllmcancel.events import Usage
 
 
 @dataclass(eq=False)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.encodings import Decoder, drop_encoding_headers
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
-from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
+from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY, Limits
 from pyllmcancel.shares import Shares
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from pyllmcancel.server.limits import Limits
 
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -28,13 +28,10 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server.limits import UNSENT_BYTES
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.limits import UNSENT_BYTES, Limits
 
 # Fields of Linux's struct tcp_info, which never move: tcpi_unacked, tcpi_last_data_sent, tcpi_last_data_recv and
 # tcpi_last_ack_recv (milliseconds since), tcpi_bytes_acked, tcpi_notsent_bytes.

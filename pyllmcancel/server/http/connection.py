@@ -10,17 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+from starlette.types import Receive, Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.server.http.client_watch import ClientWatch
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.limits import Limits
 
 logger = logging.getLogger("pyllmcancel.server")
 

@@ -5,31 +5,26 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h11
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.server.config import Certificate, ServerConfig
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import CONNECTION, Connection
+from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.heads import UNIX
 from pyllmcancel.server.http.listening import is_unix
 from pyllmcancel.server.http.request_context import new_request_id
-from pyllmcancel.server.limits import LINGER_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi import FastAPI
-
-    from pyllmcancel.server.config import Certificate, ServerConfig
-    from pyllmcancel.server.http.connections import Connections
-    from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.limits import LINGER_SECONDS, Limits
 
 # Limit of bytes of the next requests that are read ahead; a client that sends more is not read until its turn comes.
 READ_AHEAD = 1 << 20

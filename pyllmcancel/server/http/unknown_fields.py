@@ -10,20 +10,17 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel
+from starlette.types import Scope
 
+from pyllmcancel.pausing import Pause
+from pyllmcancel.server.config import UnknownFields
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.wire.fields import RequestBody
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
-
-    from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.config import UnknownFields
 
 logger = logging.getLogger("pyllmcancel.server")
 

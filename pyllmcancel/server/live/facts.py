@@ -5,21 +5,16 @@ They become JSON when a reader asks. Used in the event loop only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.requests.request import Times
+from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.requests.request import Request, RequestSummary, Times
+from pyllmcancel.server.live.events import AdmittedEvent, CancelledEvent, StatsEvent
 from pyllmcancel.server.live.recorder import Happening, Record, Stepped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pyllmcancel.requests.observer import StepPart, StepRecord
-    from pyllmcancel.requests.request import Request, RequestSummary
-    from pyllmcancel.server.live.events import AdmittedEvent, CancelledEvent, StatsEvent
-
 
 COUNTS = ("n_tokens", "n_drafted", "n_accepted")  # of a part of a step
 

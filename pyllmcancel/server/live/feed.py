@@ -15,23 +15,18 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.workers import post
-from pyllmcancel.server.live.facts import FactFinder, PlainFact, Ring
+from pyllmcancel.server.live.events import Stats
+from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, Ring
 from pyllmcancel.server.live.recorder import Recorder
-from pyllmcancel.server.live.wording import Frames
-from pyllmcancel.server.running.metrics import n_paused
-
-if TYPE_CHECKING:
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.server.live.events import Stats
-    from pyllmcancel.server.live.facts import Fact
-    from pyllmcancel.server.live.texts import Texts
-    from pyllmcancel.server.live.wording import Audience
-    from pyllmcancel.server.running.metrics import EngineMetrics
-    from pyllmcancel.shares import Shares
+from pyllmcancel.server.live.texts import Texts
+from pyllmcancel.server.live.wording import Audience, Frames
+from pyllmcancel.server.running.metrics import EngineMetrics, n_paused
+from pyllmcancel.shares import Shares
 
 WITHOUT_READERS = 1.0  # seconds between two flushes, which then encode nothing but join equal steps
 KEPT_SECONDS = 60.0  # recording continues for this time after the last reader has left, in case it comes back

@@ -6,14 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pyllmcancel.requests.observer import NullObserver
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.observer import StepRecord
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.events import Ending
+from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.request import Request
 
 # Much more than happens between two flushes. If this limit is reached the event loop hangs, and the readers begin anew.
 MAX_RECORDS = 100_000

@@ -5,31 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from pyllmcancel import __version__
 from pyllmcancel.events import RequestStatus
+from pyllmcancel.requests.request import RequestSummary
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import mark_client_gone
-from pyllmcancel.server.live.wording import as_json, frame
+from pyllmcancel.server.live.events import ServerFacts
+from pyllmcancel.server.live.feed import Reader
+from pyllmcancel.server.live.wording import Audience, as_json, frame
 from pyllmcancel.server.requests.answers import session_entry
+from pyllmcancel.server.requests.visible import Visible
 from pyllmcancel.server.running.first_steps import example_of
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from pyllmcancel.requests.request import RequestSummary
-    from pyllmcancel.server.live.events import ServerFacts
-    from pyllmcancel.server.live.feed import Reader
-    from pyllmcancel.server.live.wording import Audience
-    from pyllmcancel.server.requests.visible import Visible
-    from pyllmcancel.server.state import ServerState
-
+from pyllmcancel.server.state import ServerState
 
 Reason = Literal["new", "unknown_id", "too_old"]
 

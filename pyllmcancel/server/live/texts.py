@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyllmcancel.embeddings.request import EmbeddingRequest
+from pyllmcancel.events import Ending
 from pyllmcancel.media.values import text_tokens
 from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Request, RequestSummary
 
 MAX_CHARACTERS = 2_000
 MAX_REQUESTS = 1_024

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.page import documentation_url
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.wire.fields import RequestBody
+from pyllmcancel.server.wire.fields import RequestBody
 
 Responses = dict[int | str, dict[str, Any]]
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
+from typing import Annotated, Literal, NotRequired, cast
 
 from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason, Deadline
-from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.requests.request import IDLE
+from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
+from pyllmcancel.requests.families import SessionSummary
+from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.requests.request import IDLE, RequestSummary
 from pyllmcancel.server.wire.fields import Answer, absent
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Ending, Usage
-    from pyllmcancel.requests.families import SessionSummary
-    from pyllmcancel.requests.observer import StepPart, StepRecord
-    from pyllmcancel.requests.request import RequestSummary
 
 OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
 LiveStatus = Literal["waiting", "running"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Set
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import Depends, Query
 from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.requests.families import SessionSummary
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
@@ -24,11 +25,7 @@ from pyllmcancel.server.requests.answers import (
     outside_status,
     request_entry,
 )
-from pyllmcancel.server.state import state_of
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.families import SessionSummary
-    from pyllmcancel.server.state import ServerState
+from pyllmcancel.server.state import ServerState, state_of
 
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
 Target = Request | RequestSummary

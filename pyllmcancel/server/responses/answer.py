@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
+from pyllmcancel.events import Usage
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, absent
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Usage
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

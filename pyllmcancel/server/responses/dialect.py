@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fastapi import Request
+
+from pyllmcancel.events import Delta, Usage
 from pyllmcancel.server.chat.answer_parser import Content, Reasoning, parts_of
-from pyllmcancel.server.chat.logprobs import Ledger, token_logprobs
+from pyllmcancel.server.chat.logprobs import Ledger, Placed, token_logprobs
+from pyllmcancel.server.chat.turn import ChatTurn
 from pyllmcancel.server.dialect import Dialect
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
-from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
+from pyllmcancel.server.responses.answer import (
+    RESPONSE_PREFIX,
+    OutputTokenLogprob,
+    ResponseAnswer,
+    ResponseEvent,
+    ResponseHead,
+    TopLogprob,
+    response_usage,
+)
+from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from fastapi import Request
-
     from pyllmcancel._native import Model
-    from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.server.chat.logprobs import Placed
-    from pyllmcancel.server.chat.turn import ChatTurn
-    from pyllmcancel.server.errors.responses import ApiError
-    from pyllmcancel.server.responses.answer import (
-        OutputTokenLogprob,
-        ResponseAnswer,
-        ResponseEvent,
-        ResponseHead,
-        TopLogprob,
-    )
-    from pyllmcancel.server.responses.body import ResponsesBody
 
 
 Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import Future
+from typing import TypeVar
 
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.responses.storage.database import (
@@ -14,9 +15,6 @@ from pyllmcancel.server.responses.storage.database import (
     StoreError,
     StoreFullError,
 )
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 T = TypeVar("T")
 

@@ -8,32 +8,37 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.events import FinishReason
+from pyllmcancel.events import Delta, FinishReason
 from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
-from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
-from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning, OpenSearch
+from pyllmcancel.server.errors.shapes import ErrorFacts
+from pyllmcancel.server.responses.answer import (
+    RESPONSE_PREFIX,
+    IncompleteDetails,
+    ItemStatus,
+    OutputItem,
+    OutputTokenLogprob,
+    ResponseAnswer,
+    ResponseError,
+    ResponseEvent,
+    ResponseHead,
+    ResponseUsage,
+    Status,
+    response_usage,
+)
+from pyllmcancel.server.responses.output_items import (
+    EventFields,
+    OpenCall,
+    OpenCustomCall,
+    OpenItem,
+    OpenMessage,
+    OpenReasoning,
+    OpenSearch,
+)
+from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.wire.fields import stop_details
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Delta
-    from pyllmcancel.server.errors.shapes import ErrorFacts
-    from pyllmcancel.server.responses.answer import (
-        IncompleteDetails,
-        ItemStatus,
-        OutputItem,
-        OutputTokenLogprob,
-        ResponseAnswer,
-        ResponseError,
-        ResponseEvent,
-        ResponseHead,
-        ResponseUsage,
-        Status,
-    )
-    from pyllmcancel.server.responses.output_items import EventFields, OpenItem
-    from pyllmcancel.server.responses.tools import ToolTable
 
 # Somebody wanted these to end; the other reasons are the server's.
 WANTED = (CancelReason.EXPLICIT, CancelReason.SUPERSEDED, CancelReason.DISCONNECT, CancelReason.STALLED)

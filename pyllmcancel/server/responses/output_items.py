@@ -9,22 +9,19 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from pydantic_core import from_json
 
+from pyllmcancel.server.responses.answer import (
+    ItemStatus,
+    OutputItem,
+    OutputMessage,
+    OutputReasoning,
+    OutputTokenLogprob,
+)
 from pyllmcancel.server.responses.input_items import sealed
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.responses.answer import (
-        ItemStatus,
-        OutputItem,
-        OutputMessage,
-        OutputReasoning,
-        OutputTokenLogprob,
-    )
-    from pyllmcancel.server.responses.tools import Called
-
+from pyllmcancel.server.responses.tools import Called
 
 OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 # The parts of a JSON text that can be read by themselves: an escape is whole, and the first half of a pair waits for

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
+from pyllmcancel.pausing import Pause
 from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.bodies import Incoming, reads
-from pyllmcancel.server.chat.turn import chat_turn
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
 from pyllmcancel.server.http.exchange import owner_of, request_id_of
@@ -27,12 +29,6 @@ from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.field_names import FieldNames
-
-if TYPE_CHECKING:
-    from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.chat.body import ChatBody
-    from pyllmcancel.server.chat.turn import ChatTurn
-
 
 router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
 

@@ -7,18 +7,22 @@ import json
 import logging
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 
 from pyllmcancel.events import RequestStatus
+from pyllmcancel.requests.token_stream import AsyncStream
 from pyllmcancel.server.answer_events import AnswerEvents, frame
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ErrorFacts
 from pyllmcancel.server.limits import MAX_TO_WORKERS
-from pyllmcancel.server.responses.answer import ResponseHead
+from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
+from pyllmcancel.server.responses.dialect import ResponsesDialect
 from pyllmcancel.server.responses.errors import damaged, done, not_found, too_long
 from pyllmcancel.server.responses.input_items import AnyItem, Item
 from pyllmcancel.server.responses.output import End, Output
@@ -31,16 +35,6 @@ from pyllmcancel.server.streams.kept import Keeping, KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.reading import without_first
 from pyllmcancel.shares import Remembered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
-
-    from fastapi import Request
-
-    from pyllmcancel.requests.token_stream import AsyncStream
-    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent
-    from pyllmcancel.server.responses.dialect import ResponsesDialect
 
 logger = logging.getLogger("pyllmcancel.server")
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable
 from importlib.resources import files
 from statistics import median_low
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,16 +18,12 @@ from prometheus_client.registry import Collector
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
-from pyllmcancel.events import FinishReason, Limit
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.events import Ending, FinishReason, Limit
+from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.request import Request
+from pyllmcancel.scheduling.disk_floor import DiskCounts
 from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
-
-if TYPE_CHECKING:
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.observer import StepRecord
-    from pyllmcancel.requests.request import Request
-    from pyllmcancel.scheduling.disk_floor import DiskCounts
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)

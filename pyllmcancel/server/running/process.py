@@ -14,38 +14,35 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
+from collections.abc import Coroutine, Sequence
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from fastapi import FastAPI
 
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.front.remotes import Registering
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.config import Certificate, ServerConfig
 from pyllmcancel.server.http.connections import Connections
-from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of
+from pyllmcancel.server.http.listening import Listener, is_unix, quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import uvicorn_config
 from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.limits import GIL_SECONDS
+from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.first_steps import example_of, first_steps
+from pyllmcancel.server.running.key_rotation import Hangups
+from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.server.running.supervision import Supervision
+from pyllmcancel.server.state import ServerState
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Coroutine, Sequence
-    from types import FrameType
-
-    from fastapi import FastAPI
-
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.engine.loading import Loading
-    from pyllmcancel.server.config import Certificate, ServerConfig
-    from pyllmcancel.server.http.listening import Listener
-    from pyllmcancel.server.responses.storage.store import Store
-    from pyllmcancel.server.running.key_rotation import Hangups
-    from pyllmcancel.server.running.metrics import EngineMetrics
-    from pyllmcancel.server.running.tracing import Tracing
-    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.running.tracing import Tracing  # needs an extra
 
 logger = logging.getLogger("pyllmcancel.server")
 uvicorn_logger = logging.getLogger("uvicorn.error")

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -21,18 +21,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Link, SpanContext, SpanKind, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.trace.status import Status, StatusCode
+from opentelemetry.util.types import AttributeValue
 
 from pyllmcancel import __version__
-from pyllmcancel.events import FinishReason
+from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.observer import NullObserver
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from opentelemetry.util.types import AttributeValue
-
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import Request
 
 logger = logging.getLogger("pyllmcancel.otel")
 

@@ -18,19 +18,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server.answer_events import frame
+from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.token_stream import Stream
+from pyllmcancel.server.answer_events import ErrorForReader, Write, frame
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import openai_error
 from pyllmcancel.server.limits import MAX_STREAM_BYTES
 from pyllmcancel.server.streams.byte_log import ByteLog
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
-    from pyllmcancel.requests.token_stream import Stream
-    from pyllmcancel.server.answer_events import ErrorForReader, Write
 
 logger = logging.getLogger("pyllmcancel.server")
 

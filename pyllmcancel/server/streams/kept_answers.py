@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.shares import Shares
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request, RequestSummary
-
 
 A = TypeVar("A", bound=KeptAnswer)
 

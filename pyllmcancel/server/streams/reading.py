@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import mark_client_gone
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from pyllmcancel.server.streams.byte_log import ByteLog
-    from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.streams.byte_log import ByteLog
+from pyllmcancel.server.streams.kept import KeptAnswer
 
 EVENT_END = b"\n\n"  # in no event
 

@@ -10,8 +10,10 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pyllmcancel.server.responses.storage import rows
 from pyllmcancel.server.responses.storage.database import (
@@ -27,10 +29,6 @@ from pyllmcancel.server.responses.storage.database import (
 from pyllmcancel.server.responses.storage.eviction import Eviction
 from pyllmcancel.server.responses.storage.rows import LOST, Part, Stored, said
 from pyllmcancel.server.responses.storage.writer import Writer
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from pathlib import Path
 
 logger = logging.getLogger("pyllmcancel.server")
 
