@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import Deadline
-from pyllmcancel.constraints.protocol import ConstraintFactory
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from pyllmcancel.constraints.protocol import ConstraintFactory  # imports NumPy, which the command line must not
 
 REPETITION_LIMIT = 256  # tokens; the limit of requests that ask for one without a number
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from pyllmcancel.adapters import UNADAPTED, Adapted, Scales
 from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
-from pyllmcancel.constraints.protocol import Constraint
 from pyllmcancel.drafting.answer_drafts import AnswerDrafts
 from pyllmcancel.drafting.sources import PAST, PREDICTION, SOURCES
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
@@ -29,6 +28,7 @@ from pyllmcancel.requests.params import NO_PARAMS
 
 if TYPE_CHECKING:
     from pyllmcancel._native import MediaChunk, Sampler
+    from pyllmcancel.constraints.protocol import Constraint
 
 
 NO_OWNER = ""  # the owner of requests without an API key
