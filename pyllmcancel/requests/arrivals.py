@@ -10,12 +10,11 @@ from collections.abc import Mapping
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
-from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Names, Request
-from pyllmcancel.requests.tables import GiveUp
+from pyllmcancel.requests.tables import Accepted
 from pyllmcancel.requests.watcher import Watcher
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -58,14 +57,6 @@ class Arrivals:
     def name(self, request: Request, names: Names) -> None:
         """Note the groups of a request in preparation; raises as `arrive`, or RequestCancelled."""
         end_cancelled(self._observers, self._endings, self._registry.name(request, names))
-
-    def begin_work(self, request: Request, give_up: GiveUp) -> None:
-        """Make the caller responsible for a request in preparation until `end_work`, which any thread may call.
-
-        A cancel calls `give_up`, which must be quick, from any thread. The request ends when the work has stopped; a
-        request without any work in progress ends at once. RequestCancelled if the request was cancelled before.
-        """
-        self._registry.begin_work(request, give_up)
 
     def end_work(self, request: Request) -> None:
         """Note that the work for a request has stopped, and end the request if it was cancelled meanwhile."""

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pyllmcancel.events import Ending
 from pyllmcancel.requests.request import NO_OWNER, Request
@@ -89,8 +89,8 @@ class StepRecord:
         return sum(part.n_tokens for part in self.sequences)
 
 
-class Observer(Protocol):
-    """The calls that the engine makes. They must be quick and must not raise.
+class Observer:
+    """The calls that the engine makes, none of which does anything here. They must be quick and must not raise.
 
     `request_added` and `request_cancelled` are called by the thread that submits or cancels, `request_ended` by the one
     that is responsible for the request, the others by the engine thread. So the end of a short request may be observed,
@@ -106,19 +106,7 @@ class Observer(Protocol):
     def next_token(self, request: Request, seconds: float) -> None: ...
 
 
-class NullObserver:
-    """An observer that does nothing."""
-
-    def request_added(self, request: Request) -> None: ...
-    def request_admitted(self, request: Request) -> None: ...
-    def request_cancelled(self, request: Request) -> None: ...
-    def request_ended(self, request: Request, ending: Ending) -> None: ...
-    def step_done(self, record: StepRecord, n_wasted: int) -> None: ...
-    def first_token(self, request: Request, seconds: float) -> None: ...
-    def next_token(self, request: Request, seconds: float) -> None: ...
-
-
-class Observers:
+class Observers(Observer):
     """All observers of an engine. More can be added, and taken away, from any thread.
 
     The failure of an observer is logged and harms nobody: a counter that fails must not leave a client without its
@@ -139,21 +127,21 @@ class Observers:
             self._all = tuple(one for one in self._all if one is not observer)
 
     def request_added(self, request: Request) -> None:
-        self._tell(request, "beginning", lambda observer: observer.request_added(request))
+        self._notify(request, "beginning", lambda observer: observer.request_added(request))
 
     def request_admitted(self, request: Request) -> None:
-        self._tell(request, "admission", lambda observer: observer.request_admitted(request))
+        self._notify(request, "admission", lambda observer: observer.request_admitted(request))
 
     def request_cancelled(self, request: Request) -> None:
-        self._tell(request, "cancel", lambda observer: observer.request_cancelled(request))
+        self._notify(request, "cancel", lambda observer: observer.request_cancelled(request))
 
     def request_ended(self, request: Request, ending: Ending) -> None:
-        self._tell(request, "end", lambda observer: observer.request_ended(request, ending))
+        self._notify(request, "end", lambda observer: observer.request_ended(request, ending))
 
-    def _tell(self, request: Request, moment: str, tell: Callable[[Observer], None]) -> None:
+    def _notify(self, request: Request, moment: str, call: Callable[[Observer], None]) -> None:
         for observer in self._all:
             try:
-                tell(observer)
+                call(observer)
             except Exception:
                 facts = {"request_id": request.id}
                 logger.exception("an observer failed at the %s of request %s", moment, request.id, extra=facts)

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, UsageError
 from pyllmcancel.events import Ending, RequestStatus
-from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.request import Names, Request
-from pyllmcancel.requests.tables import GiveUp, Tables
+from pyllmcancel.requests.tables import Accepted, GiveUp, Tables
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 
 # Foreground requests are those that are not idle. Idle requests wait for those that prepare, this many seconds from
@@ -84,7 +83,11 @@ class Registry(Tables):
             return self._effects(self._cancelled_on_arrival(request))
 
     def begin_work(self, request: Request, give_up: GiveUp) -> None:
-        """Make the caller responsible for a request in preparation; see `Arrivals.begin_work`."""
+        """Make the caller responsible for a request in preparation until `end_work`, which any thread may call.
+
+        A cancel calls `give_up`, which must be quick, from any thread. The request ends when the work has stopped; a
+        request without any work in progress ends at once. RequestCancelled if the request was cancelled before.
+        """
         with self._lock:
             self._check_preparing(request)
             self._preparing[request] = give_up
@@ -146,7 +149,7 @@ class Registry(Tables):
             rivals = [one for one in older if one.arrived_at < request.arrived_at]
             cancelled = [one for one in rivals if self._supersede(one, request.id)]
             if superseding is not None and self._supersede(*superseding):
-                cancelled.append(superseding.older)
+                cancelled.append(superseding[0])
             if not has_arrived:
                 cancelled += self._cancelled_on_arrival(request)
             self._tell()
@@ -189,7 +192,7 @@ class Registry(Tables):
 
     def _check_queue(self, request: Request) -> None:
         # Only one of two requests with one key stays in the queue, so that a full queue has room for the second.
-        rival = self._keys.rival(request)
+        rival = self._keys.newest(request.owner, request.supersede)
         leaves = rival is not None and rival in self._waiting and rival.is_idle == request.is_idle
         self._waiting.check(request, n_leaving=int(leaves))
         self._waiting.check_tokens(request, rival)

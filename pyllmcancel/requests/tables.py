@@ -1,19 +1,141 @@
-"""The registry's tables of requests, and the looks at them. All are under one lock."""
+"""The registry's tables of requests: the live and the ended ones, supersede keys, and holds; and the looks at them.
+
+All are under the registry's lock. A hold is the order to cancel requests of an id or a session that has not come yet.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
+from typing import NamedTuple
 
-from pyllmcancel.requests.effects import Counts
+from pyllmcancel.errors import QueueFullError
 from pyllmcancel.requests.families import Families, Session, SessionSummary
-from pyllmcancel.requests.holds import Holds
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
-from pyllmcancel.requests.supersede_keys import SupersedeKeys
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 
 GiveUp = Callable[[], object]
+MAX_HOLDS = 1024  # limit of one owner's holds
+LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
+
+
+class Counts(NamedTuple):
+    """Live requests, and sessions that have any. Cancelled requests are counted apart until they have ended."""
+
+    waiting: int
+    running: int
+    cancelling: int
+    sessions: int
+
+
+class Accepted(NamedTuple):
+    """The effects of an arrival, or of an acceptance.
+
+    `cancelled` are the requests that it cancelled. Of two requests with one key that is the earlier one, which may be
+    the new request itself. The new request is also among them if it was held, or if its family had been cancelled.
+    `withdrawn` are those of them that nobody was responsible for: the caller now is, and has to end them.
+    """
+
+    cancelled: tuple[Request, ...]
+    withdrawn: tuple[Request, ...]
+
+
+class Hold(NamedTuple):
+    """The times, on the monotonic clock, until which a request, or a session and its descendants, are held."""
+
+    own: float = 0.0
+    descendants: float = 0.0
+
+
+class Holds:
+    """The holds of all owners. A hold that was promised to a client stays: a later hold never shortens it."""
+
+    def __init__(self) -> None:
+        self._of_owner = defaultdict[str, dict[tuple[str, str], Hold]](dict)  # by the kind, and the id or the name
+
+    def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
+        """Cancel the request of this id that arrives within `seconds`; raises as `hold_session`."""
+        self._hold(owner, ("request", request_id), seconds, descendants=False)
+
+    def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
+        """Cancel all requests of a session that arrive within `seconds`. QueueFullError if the owner has too many
+        holds.
+        """
+        self._hold(owner, ("session", session), seconds, descendants=descendants)
+
+    def _hold(self, owner: str, key: tuple[str, str], seconds: float, *, descendants: bool) -> None:
+        held, now = self._of_owner[owner], time.monotonic()
+        # An expired hold is kept, if there is room, for requests that arrived before its end and are still being
+        # prepared.
+        for latest in (now - LONGEST_PREPARATION, now):
+            if len(held) >= MAX_HOLDS:
+                held = self._of_owner[owner] = {other: hold for other, hold in held.items() if hold.own > latest}
+        if len(held) >= MAX_HOLDS and key not in held:
+            raise QueueFullError("too many ids are held for cancellation")
+        before, until = held.get(key, Hold()), now + seconds
+        held[key] = Hold(max(until, before.own), max(until if descendants else 0.0, before.descendants))
+
+    def reach(self, owner: str, request_id: str, arrived_at: float, lineage: Iterable[str]) -> bool:
+        """Use up a hold of this id. Return whether a request is held: by its id, its session, or an ancestor of the
+        session. `lineage` names the session, its parent, and so on.
+        """
+        held = self._of_owner.get(owner)
+        if held is None:
+            return False
+        if held.pop(("request", request_id), Hold()).own > arrived_at:
+            return True
+        holds = [held.get(("session", session), Hold()) for session in lineage]
+        return any((hold.descendants if above else hold.own) > arrived_at for above, hold in enumerate(holds))
+
+
+class SupersedeKeys:
+    """The newest request under each key of an owner, and those that are being prepared."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Request] = {}
+        self._preparing = defaultdict[tuple[str, str], set[Request]](set)
+
+    def newest(self, owner: str, key: str | None) -> Request | None:
+        return None if key is None else self._newest.get((owner, key))
+
+    def prepare(self, request: Request) -> None:
+        """Note a request that is not accepted yet: it supersedes none, and is superseded by newer ones."""
+        if request.supersede is not None:
+            self._preparing[request.owner, request.supersede].add(request)
+
+    def preparing(self, owner: str, key: str | None) -> list[Request]:
+        """Return the requests under this key that are not accepted yet."""
+        return [] if key is None else list(self._preparing.get((owner, key), ()))
+
+    def install(self, request: Request) -> tuple[Request, str] | None:
+        """Give the key of `request`, if it has one, to the newer of its two requests. Return the older request, which
+        is to be cancelled, and the id of the newer one.
+
+        The newer request is the one that arrived later. A request that took longer to prepare must not supersede one
+        that its client sent later.
+        """
+        if request.supersede is None:
+            return None
+        self.remove(request)
+        rival = self.newest(request.owner, request.supersede)
+        if rival is not None and rival.arrived_at > request.arrived_at:
+            return request, rival.id
+        self._newest[request.owner, request.supersede] = request
+        return None if rival is None else (rival, request.id)
+
+    def remove(self, request: Request) -> None:
+        """Forget an ended request, unless a newer one has taken its place."""
+        if request.supersede is None:
+            return
+        key = request.owner, request.supersede
+        if self._newest.get(key) is request:
+            del self._newest[key]
+        if key in self._preparing:
+            self._preparing[key].discard(request)
+            if not self._preparing[key]:
+                del self._preparing[key]
 
 
 class Tables:

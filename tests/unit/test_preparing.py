@@ -8,12 +8,12 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError, RequestCancelled, UsageError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.arrivals import Arrivals
-from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.families import MAX_GENERATIONS, MAX_SESSIONS, Families
-from pyllmcancel.requests.observer import NullObserver, Observers
+from pyllmcancel.requests.observer import Observer, Observers
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Names, Request
+from pyllmcancel.requests.tables import Accepted
 from pyllmcancel.requests.watcher import Watcher
 from tests.support.bare_requests import bare_request
 
@@ -25,7 +25,7 @@ class Table:
 
     def __init__(self, max_queue: int = 4) -> None:
         self.registry = Registry(max_queue)
-        self.observer = Mock(spec=NullObserver)
+        self.observer = Mock(spec=Observer)
         self.endings = Endings(self.registry, self.observer)
         self.arrivals = Arrivals(self.registry, self.endings, Mock(spec=Watcher), Observers(self.observer), {})
 

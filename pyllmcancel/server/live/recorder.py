@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from pyllmcancel.events import Ending
-from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.observer import Observer, StepRecord
 from pyllmcancel.requests.request import Request
 
 # Much more than happens between two flushes. If this limit is reached the event loop hangs, and the readers begin anew.
@@ -35,7 +35,7 @@ class Stepped(NamedTuple):
 Record = Happening | Stepped
 
 
-class Recorder(NullObserver):
+class Recorder(Observer):
     """An observer that keeps events until the event loop takes them.
 
     It is called between two steps, so it only makes a tuple and appends it. That needs no lock and no JSON, and takes a

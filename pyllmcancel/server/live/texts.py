@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyllmcancel.embeddings.request import EmbeddingRequest
 from pyllmcancel.events import Ending
 from pyllmcancel.media.values import text_tokens
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.shares import Remembered
 
@@ -30,7 +30,7 @@ class Text:
     spelled: str | None = None
 
 
-class Texts(NullObserver):
+class Texts(Observer):
     """An observer that keeps the end of each request's first prompt, and the beginning of its first choice's answer.
 
     Detokenizing one takes some tenths of a millisecond: a text has at most `MAX_CHARACTERS` tokens.

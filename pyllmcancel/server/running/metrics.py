@@ -20,7 +20,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.events import Ending, FinishReason, Limit
-from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.observer import Observer, StepRecord
 from pyllmcancel.requests.request import Request
 from pyllmcancel.scheduling.disk_floor import DiskCounts
 from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
@@ -39,7 +39,7 @@ class Registry(CollectorRegistry):
             yield family
 
 
-class EngineMetrics(NullObserver):
+class EngineMetrics(Observer):
     """An observer that counts. Each server has a registry, so that two servers in one process do not mix."""
 
     def __init__(self) -> None:

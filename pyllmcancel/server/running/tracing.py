@@ -25,7 +25,7 @@ from opentelemetry.util.types import AttributeValue
 
 from pyllmcancel import __version__
 from pyllmcancel.events import Ending, FinishReason
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from pyllmcancel.requests.request import Request
 
 logger = logging.getLogger("pyllmcancel.otel")
@@ -40,7 +40,7 @@ OPERATIONS = {
 }
 
 
-class Tracing(NullObserver):
+class Tracing(Observer):
     """Observes an engine, and exports a trace of each of its requests, by default by OTLP over HTTP, as OpenTelemetry's
     variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …) say.
     """
