@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
@@ -25,6 +24,7 @@ from pyllmcancel.server.http.heads import UNIX
 from pyllmcancel.server.http.listening import is_unix
 from pyllmcancel.server.http.request_context import new_request_id
 from pyllmcancel.server.limits import LINGER_SECONDS, Limits
+from pyllmcancel.server.timer import Timer
 
 # Limit of bytes of the next requests that are read ahead; a client that sends more is not read until its turn comes.
 READ_AHEAD = 1 << 20
@@ -53,25 +53,6 @@ def stage_of(conn: h11.Connection, *, served: bool) -> Stage:
     if conn.their_state is not h11.IDLE:
         return Stage.ANSWER
     return Stage.NEXT if served and not conn.trailing_data[0] else Stage.HEAD
-
-
-class Timer:
-    """At most one call to come. Used by the event loop only."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._handle: asyncio.TimerHandle | None = None
-
-    def start(self, seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` after `seconds`, instead of an earlier call that is still to come."""
-        self.stop()
-        self._handle = self._loop.call_later(seconds, act)
-
-    def stop(self) -> None:
-        """Idempotent."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
 
 
 class WatchfulProtocol(H11Protocol):

@@ -26,6 +26,7 @@ from pyllmcancel.server.live.recorder import Recorder
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Audience, Frames
 from pyllmcancel.server.running.metrics import EngineMetrics, n_paused
+from pyllmcancel.server.timer import Timer
 from pyllmcancel.shares import Shares
 
 WITHOUT_READERS = 1.0  # seconds between two flushes, which then encode nothing but join equal steps
@@ -64,12 +65,11 @@ class Feed:
         self._seats = seats
         self.texts: Texts | None = None
         self._engine: Callable[[], Engine | None] = lambda: None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awaits_end = False  # True from the first reader on
         self._recorder: Recorder | None = None  # set while recording
         self._facts = FactFinder()
-        self._flushing: asyncio.TimerHandle | None = None
-        self._flushes_at = 0.0  # the time of that timer on the event loop's clock, which uvloop's timers do not tell
-        self._leaving: asyncio.TimerHandle | None = None
+        self._flushing = Timer()
+        self._leaving = Timer()
         self._flushed_at = float("-inf")
         self._cost = 0.0  # estimate of a flush's seconds, its readers' writing included
         self._stats: Stats | None = None  # as they were sent last
@@ -107,8 +107,8 @@ class Feed:
             yield reader
         finally:
             self._readers.pop(reader, None)
-            if not self._readers and self._loop is not None and not self.ended:
-                self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
+            if not (self._readers or self.ended):
+                self._leaving.start(KEPT_SECONDS, self._listen_no_more)
             self._seats.give_back(owner)
 
     @property
@@ -134,16 +134,13 @@ class Feed:
 
     def _listen(self) -> None:
         """Start recording the engine's events, if that has not been done."""
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
-        engine = self._engine()
+        self._leaving.stop()
+        engine, loop = self._engine(), asyncio.get_running_loop()
         if self._recorder is not None or engine is None:
             return
-        if self._loop is None:
-            self._loop = loop = asyncio.get_running_loop()
+        if not self._awaits_end:
+            self._awaits_end = True
             engine.stopped.add_done_callback(lambda _: post(loop, self._end))
-        loop = self._loop
         self._recorder = Recorder(lambda: loop.call_soon_threadsafe(self._flush_soon))
         engine.add_observer(self._recorder)
 
@@ -163,10 +160,8 @@ class Feed:
         engine = self._engine()
         if self._recorder is not None and engine is not None:
             engine.remove_observer(self._recorder)
-        for timer in (self._leaving, self._flushing):
-            if timer is not None:
-                timer.cancel()
-        self._leaving = self._flushing = None
+        self._leaving.stop()
+        self._flushing.stop()
 
     # -- flushing -----------------------------------------------------------------------------------------------------
 
@@ -182,23 +177,15 @@ class Feed:
 
     def _flush_at(self, at: float) -> None:
         """Flush at that time, at the latest."""
-        if self._loop is None or self._recorder is None or self.ended:
-            return
-        when = self._loop.time() + max(0.0, at - time.monotonic())
-        if self._flushing is not None:
-            if self._flushes_at <= when:
-                return
-            self._flushing.cancel()  # the pending flush waits for the statistics, which must not delay events
-        self._flushes_at = when
-        self._flushing = self._loop.call_at(when, self._flush_and_clock)
+        if self._recorder is not None and not self.ended:
+            # A pending flush may wait for the statistics, which must not delay events.
+            self._flushing.start(max(0.0, at - time.monotonic()), self._flush_and_clock, or_earlier=True)
 
     def _flush_and_clock(self) -> None:
         """Flush, and learn the cost of a flush: the readers that it has woken write before the cost is counted."""
-        self._flushing = None
         began = time.thread_time()
         self.flush()
-        assert self._loop is not None
-        self._loop.call_soon(self._learn, began)
+        asyncio.get_running_loop().call_soon(self._learn, began)
 
     def _learn(self, began: float) -> None:
         self._cost += WEIGHT * (time.thread_time() - began - self._cost)
@@ -207,9 +194,7 @@ class Feed:
         """Publish the events since the last flush."""
         if self._recorder is None:
             return
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
+        self._flushing.stop()
         self._flushed_at = time.monotonic()
         overrun, self._recorder.overrun = self._recorder.overrun, False
         facts = list(self._facts.find(self._recorder.take()))

@@ -23,10 +23,10 @@ from pyllmcancel.server.errors.shapes import ErrorFacts
 from pyllmcancel.server.limits import MAX_TO_WORKERS
 from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
 from pyllmcancel.server.responses.dialect import ResponsesDialect
-from pyllmcancel.server.responses.errors import damaged, done, not_found, too_long
+from pyllmcancel.server.responses.errors import done, shown
 from pyllmcancel.server.responses.input_items import AnyItem, Item
 from pyllmcancel.server.responses.output import End, Output
-from pyllmcancel.server.responses.storage.database import DamagedResponseError
+from pyllmcancel.server.responses.storage.database import StoreError, damaged, not_found, too_long
 from pyllmcancel.server.responses.storage.items import response_of
 from pyllmcancel.server.responses.storage.rows import MAX_CONVERSATION_BYTES, Part, Stored, are_items, checked, said
 from pyllmcancel.server.responses.storage.store import Store
@@ -171,7 +171,7 @@ class Responses:
         """Return a stored response; ApiError 404 if there is none."""
         found = await done(self.store.get(owner, response_id)) if self.stores else None
         if found is None:
-            raise not_found(response_id)
+            raise shown(not_found(response_id))
         return found
 
     async def exists(self, owner: str, response_id: str) -> bool:
@@ -183,7 +183,7 @@ class Responses:
             raise ApiError(400, "Cannot delete an in-flight response.", param="response_id")
         unstored = self._unstored.pop(owner, response_id)
         if not (self.stores and await done(self.store.delete(owner, response_id))) and unstored is None:
-            raise not_found(response_id)
+            raise shown(not_found(response_id))
 
     async def items(self, owner: str, ids: Sequence[str]) -> Mapping[str, dict[str, Any]]:
         """Return stored items by their ids; ApiError 404 for the first missing one."""
@@ -225,10 +225,10 @@ class Responses:
             if part is not None and part.missing == missing:
                 part = self._handed.pop(owner, missing) if len(parts) < MAX_PARTS else None
             if part is None:
-                raise not_found(missing)
+                raise shown(not_found(missing))
             parts.append(part)
             if sum(one.n_bytes for one in parts) > MAX_CONVERSATION_BYTES:
-                raise too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
+                raise shown(too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes"))
             missing = part.missing
         return [item for part in reversed(parts) for item in part.items]
 
@@ -270,7 +270,7 @@ def read_items(items: Sequence[Mapping[str, Any]], name: str) -> list[AnyItem]:
     try:
         return ITEMS.validate_python(items)
     except ValidationError:  # its text contains pieces of the items
-        raise damaged(name) from None
+        raise shown(damaged(name)) from None
 
 
 def packed(events: bytes, last: Sequence[ResponseEvent]) -> bytes:
@@ -284,8 +284,8 @@ def events_from(stored: Stored, response_id: str, first: int) -> bytes:
     try:
         with checked(response_id):
             events = events_of_lost(json.loads(stored.response)) if log is None else zlib.decompress(log)
-    except DamagedResponseError:
-        raise damaged(response_id) from None
+    except StoreError as error:
+        raise shown(error) from None
     return without_first(events, first)[0]
 
 

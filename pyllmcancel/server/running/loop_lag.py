@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from pyllmcancel.server.timer import Timer
+
 EVERY_SECONDS = 0.1
 
 
@@ -14,19 +16,18 @@ class LoopLag:
     def __init__(self, observe: Callable[[float], object], every: float = EVERY_SECONDS) -> None:
         self._observe = observe
         self._every = every
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer()
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() + self._every
-        self._timer = loop.call_at(due, self._come, loop, due)
+
+        def come() -> None:
+            self._observe(max(0.0, loop.time() - due))
+            self.start()
+
+        self._timer.start(self._every, come)
 
     def stop(self) -> None:
         """Idempotent."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _come(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        self._observe(max(0.0, loop.time() - due))
-        self.start()
+        self._timer.stop()

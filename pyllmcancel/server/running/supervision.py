@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Literal
+
+from pyllmcancel.server.timer import Timer
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -29,7 +30,7 @@ class Supervision:
         self._state = state
         self._listens = False
         self._reported_ready = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer()
 
     @classmethod
     def of(cls, environment: Mapping[str, str], state: Callable[[], State]) -> Supervision:
@@ -62,14 +63,12 @@ class Supervision:
     def stop(self) -> None:
         """Idempotent."""
         self._listens = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
     def _come(self) -> None:
         self.look()
         if self._beat_every is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._come)
+            self._timer.start(self._beat_every, self._come)
 
     def _report(self, *news: str) -> None:
         if self._address is None or not news:

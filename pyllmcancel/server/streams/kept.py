@@ -28,6 +28,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import openai_error
 from pyllmcancel.server.limits import MAX_STREAM_BYTES
 from pyllmcancel.server.streams.byte_log import ByteLog
+from pyllmcancel.server.timer import Timer
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -67,11 +68,10 @@ class KeptAnswer:
         self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)  # the events so far
         self.n_readers = 0  # the clients that read it now
         self.started, self.completed = time.time(), 0.0  # seconds since the epoch; 0 until the end
-        self._seconds = keeping.seconds
         self._keeping = keeping
         self._stream = stream
         self._events = events
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer = Timer()
 
     @property
     def request(self) -> Request:
@@ -96,7 +96,7 @@ class KeptAnswer:
             self.cancel()
             await self._events.break_off(self._write, error)
         finally:
-            self.stop_timer()
+            self.timer.stop()
             self.completed = time.time()
             self.log.finish()
 
@@ -126,7 +126,7 @@ class KeptAnswer:
         """Count a reader inside the block."""
         self.n_readers += 1
         if not self.log.ended:
-            self.stop_timer()
+            self.timer.stop()
         try:
             yield
         finally:
@@ -135,18 +135,9 @@ class KeptAnswer:
 
     def expect_reader(self) -> None:
         """Have a reader come in time, counted from the first call since there was one."""
-        if self.n_readers == 0 and self._timer is None and not (self.log.ended or self._keeping.is_stored):
-            self._set_timer(self._seconds, self.cancel, CancelReason.DISCONNECT)
+        if self.n_readers == 0 and not (self.timer.is_set or self.log.ended or self._keeping.is_stored):
+            self.timer.start(self._keeping.seconds, lambda: self.cancel(CancelReason.DISCONNECT))
 
     def expire(self, forget: Callable[[Self], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""
-        self._set_timer(self._seconds, forget, self)
-
-    def _set_timer(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
-        self.stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(seconds, action, *arguments)
-
-    def stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self.timer.start(self._keeping.seconds, lambda: forget(self))

@@ -114,7 +114,7 @@ class KeptAnswers(Generic[A]):
         if self._is_findable(kept):
             del self._answers[kept.owner, kept.name]
             self._shares.give_back(kept.owner)
-            kept.stop_timer()  # it has ended, or is cancelled
+            kept.timer.stop()  # it has ended, or is cancelled
 
     async def close(self) -> None:
         """Cancel all answers that go on, and wait until their ends are written. Idempotent."""
