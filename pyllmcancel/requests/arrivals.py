@@ -1,6 +1,4 @@
-"""The arrival of a request, its preparation, and its acceptance: reported, logged, given its deadline. What it
-supersedes ends with that.
-"""
+"""The arrival of a request, its preparation, and its acceptance: reported, logged, given its deadlines."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class Arrivals:
         self._deadlines = deadlines
 
     def arrive(self, request: Request) -> None:
-        """List a request that has to be prepared; InvalidRequestError, QueueFullError or EngineClosedError, and nothing
-        is changed, if it cannot be listed.
-        """
+        """List a request to prepare, or change nothing: InvalidRequestError, QueueFullError or EngineClosedError."""
         end_cancelled(self._observers, self._endings, self._registry.arrive(request))
 
     def name(self, request: Request, names: Names) -> None:

@@ -55,9 +55,7 @@ class Endings:
         return True
 
     def shut_down(self, *, accepted: bool = True) -> None:
-        """Accept no more requests, and cancel those in preparation, idle ones and, by default, the `accepted` ones; the
-        engine thread ends when all of them have ended.
-        """
+        """Accept no more requests; cancel those in preparation, idle ones and, by default, the `accepted` ones."""
         self._registry.close()
         for request in self._registry.requests():
             if accepted or request.is_idle or request.status is RequestStatus.PREPARING:

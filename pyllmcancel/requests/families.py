@@ -46,9 +46,7 @@ class Session:
             self.family_cancelled_at = self.cancelled_at
 
     def cancels(self, request: Request) -> bool:
-        """Return whether a cancel of this session reaches `request`, its own or a descendant's, which had arrived
-        before.
-        """
+        """Return whether a cancel of this session reaches `request`, its own or a descendant's, that came before."""
         return request.arrived_at < (self.cancelled_at if request.group == self.name else self.family_cancelled_at)
 
     @property
@@ -170,9 +168,7 @@ class Families:
             self._n_live[request.owner] -= not session.live
 
     def retract(self, request: Request) -> None:
-        """Undo `join`: the request is refused, or gets another name. Sessions that nothing else has named are
-        forgotten.
-        """
+        """Undo `join`: the request is refused, or renamed. Sessions that nothing else has named are forgotten."""
         session = self.of_request(request)
         if session is None or session.live.get(request.id) is not request:
             return
@@ -201,9 +197,7 @@ class Families:
             raise InvalidRequestError(f"a family has at most {MAX_GENERATIONS} generations", "parent_session_id")
 
     def _make_room(self, sessions: dict[str, Session], wanted: set[str]) -> None:
-        """Forget the least recently used sessions that may be forgotten, until there is room for those that are
-        `wanted`.
-        """
+        """Forget the least recently used sessions that may be forgotten, to make room for those that are `wanted`."""
         n_excess = len(sessions) + sum(name not in sessions for name in wanted) - MAX_SESSIONS
         if n_excess <= 0:
             return

@@ -67,9 +67,7 @@ class Registry(Tables):
             return self._effects(self._cancelled_on_arrival(request))
 
     def name(self, request: Request, names: Names) -> Accepted:
-        """Note the groups of a request in preparation, or raise and leave it without any; RequestCancelled if it was
-        cancelled.
-        """
+        """Note the groups of a request in preparation, or raise and leave it without any: RequestCancelled, too."""
         with self._lock:
             self._check_preparing(request)
             self._families.retract(request)
@@ -198,9 +196,7 @@ class Registry(Tables):
         self._waiting.check_tokens(request, rival)
 
     def _cancelled_on_arrival(self, request: Request) -> list[Request]:
-        """Cancel the request if it is held, or its family was cancelled after its arrival; return it if this call
-        decided its fate.
-        """
+        """Cancel a request that is held, or whose family was cancelled since; return it if this decided its fate."""
         session = self._families.of_request(request)
         lineage = () if session is None else tuple(session.lineage())
         names = [member.name for member in lineage]

@@ -60,9 +60,7 @@ class Holds:
         self._hold(owner, ("request", request_id), seconds, descendants=False)
 
     def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
-        """Cancel all requests of a session that arrive within `seconds`. QueueFullError if the owner has too many
-        holds.
-        """
+        """Cancel all requests of a session that arrive within `seconds`; QueueFullError if there are too many holds."""
         self._hold(owner, ("session", session), seconds, descendants=descendants)
 
     def _hold(self, owner: str, key: tuple[str, str], seconds: float, *, descendants: bool) -> None:
@@ -194,19 +192,12 @@ class Tables:
     def family(
         self, session: str, owner: str = NO_OWNER, *, descendants: bool = True
     ) -> dict[str, list[Request]] | None:
-        """Return the requests of a session and its descendants that have not ended, by session; None if the session
-        is unknown.
-        """
+        """Return the live requests of a session and its descendants, by session; None if the session is unknown."""
         with self._lock:
             return self._family(self._families.find(owner, session), descendants=descendants)
 
     def family_to_cancel(
-        self,
-        session: str,
-        owner: str = NO_OWNER,
-        *,
-        descendants: bool = True,
-        hold: float = 0.0,
+        self, session: str, owner: str = NO_OWNER, *, descendants: bool = True, hold: float = 0.0
     ) -> dict[str, list[Request]] | None:
         """As `family`, for a caller that cancels all of these requests.
 
@@ -244,9 +235,7 @@ class Tables:
             return self._not_sealed(owner)
 
     def accepted(self) -> tuple[list[Request], list[Request]]:
-        """Return the requests that wait, each owner's in their order, and the other accepted ones, oldest first. Those
-        that are cancelled, and idle ones, are left out.
-        """
+        """Return the waiting requests by owner, and other accepted ones, oldest first; no cancelled, no idle ones."""
         with self._lock:
             waiting = [one for one in self._waiting if not one.is_idle]
             apart = {*self._waiting, *self._preparing}

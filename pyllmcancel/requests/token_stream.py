@@ -281,11 +281,7 @@ class AsyncStream(Stream):
     """
 
     def __init__(
-        self,
-        request: Request,
-        controls: Controls,
-        sink: LoopSink,
-        task_cancelled: CancelReason = CancelReason.EXPLICIT,
+        self, request: Request, controls: Controls, sink: LoopSink, task_cancelled: CancelReason = CancelReason.EXPLICIT
     ) -> None:
         super().__init__(request, controls)
         self._sink = sink

@@ -98,9 +98,7 @@ class WaitingQueue:
         raise QueueFullError(f"{n_waiting} requests are waiting already, {self._limit} may (max_queue){running}")
 
     def check_tokens(self, request: Request, leaving: Request | None) -> None:
-        """Raise QueueFullError if the request's prompt has too many tokens to wait beside those that wait, after
-        `leaving` has left. It may wait alone.
-        """
+        """Raise QueueFullError if a prompt is too long to wait beside others, once `leaving` has left."""
         if self._max_tokens is None:
             return
         n_waiting = sum(one.n_prompt_tokens for one in self._owners.get(queue_of(request), ()) if one is not leaving)

@@ -30,9 +30,7 @@ LEAST_WAIT = 0.05  # seconds between two looks for a token
 
 
 class Due(NamedTuple):
-    """The time of a look at a request, in monotonic seconds: for a deadline that was set to `seconds`, or at once for a
-    stream that was dropped.
-    """
+    """The time of a look at a request, in monotonic seconds: for a deadline of `seconds`, or for a dropped stream."""
 
     at: float
     number: int

@@ -1,6 +1,4 @@
-"""The live page at ``/``, and the files of all pages, as they are in the package. They are not secret, so they need no
-key.
-"""
+"""The live page at ``/``, and the files of all pages, as they are in the package. They need no key."""
 
 from __future__ import annotations
 

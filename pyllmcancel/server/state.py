@@ -54,9 +54,7 @@ MAX_NAMED = 3  # limit of requests in a line of the log
 
 
 class Healthy(Answer):
-    """The body of a healthy answer. If there are several owners, it has no counts; `stores` is there, and false, while
-    the disk is full.
-    """
+    """The body of a healthy answer. For several owners it has no counts; `stores` is false while the disk is full."""
 
     status: Literal["ok"]
     stores: NotRequired[Annotated[bool, Field(default=True, description="False while the disk is full.")]]
@@ -306,9 +304,7 @@ class ServerState:
             await workers.wait_closed()
 
     async def close(self, drain: float) -> None:
-        """Stop accepting, drain, cancel the remaining requests, stop computing. Idempotent; cancels a load in
-        progress.
-        """
+        """Stop accepting, cancel a load, drain, cancel the remaining requests, stop computing. Idempotent."""
         self._closing = True
         self._close_workers()
         if self._loading is not None:

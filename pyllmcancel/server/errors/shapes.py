@@ -1,6 +1,4 @@
-"""The facts of an error, and its shape in each API. It is that of the requested endpoint, even if no handler saw the
-request.
-"""
+"""The facts of an error, and its shape in each API: that of the requested endpoint, also where no handler ran."""
 
 from __future__ import annotations
 

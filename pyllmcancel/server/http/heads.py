@@ -1,6 +1,4 @@
-"""The middleware for heads that few clients send: an absolute target, two lengths of a body, or what a trusted proxy
-reports. Plain ASGI.
-"""
+"""The middleware for heads that few clients send: absolute targets, two lengths, a proxy's reports. Plain ASGI."""
 
 from __future__ import annotations
 

@@ -291,9 +291,7 @@ def cancel_answer(
 
 
 def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
-    """Return the answer to a cancel of a request that has ended; `before` is True if it ended before the cancel
-    came.
-    """
+    """Return the answer to a cancel of a request that has ended, maybe `before` the cancel came."""
     cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
     reason = ending.cancel_reason or ending.finish_reason
     return cancel_answer(request_id, reason, ending.phase, ending.usage, ending.cancel_latency, cancelled=cancelled)

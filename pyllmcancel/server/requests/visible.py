@@ -56,9 +56,7 @@ class Visible:
         return [*(one.summary() for one in live if (one.owner, one.id, one.created_at) not in known), *ended]
 
     def entry(self, summary: RequestSummary) -> RequestEntry:
-        """Return the entry of a request, with what it waits for, and the readers of a stream that can be taken up
-        again.
-        """
+        """Return the entry of a request, with what it waits for, and the readers of a stream that is kept."""
         entry, readers = request_entry(summary), self._state.streams.readers_of(summary)
         if (ahead := self._engine.ahead_of(summary)) is not None:
             entry["position"], entry["tokens_ahead"] = ahead.position, ahead.tokens
@@ -92,9 +90,7 @@ class Visible:
         return self._registry.find(request_id, hold, owner)
 
     def live(self, session: str | None, status: str | None) -> list[Request]:
-        """Return all requests that have not ended; if given, only those of one session without its descendants, or
-        in one status.
-        """
+        """Return all requests that have not ended; if given, only those of a session itself, or in a status."""
         return [
             request
             for request in self._registry.requests(self.owner)

@@ -79,9 +79,7 @@ class Conversation:
         turn["content"] = text if turn["content"] is None else f"{turn['content']}\n{text}"
 
     def _read(self, item: ForeignItem | LoadedTools) -> None:
-        """Add the results of hosted tools to the model's turn, between the texts that the model wrote before and
-        after.
-        """
+        """Add the results of hosted tools to the model's turn, between the texts before and after them."""
         text = item.text
         if not text:
             if isinstance(item, ForeignItem):

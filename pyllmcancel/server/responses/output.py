@@ -77,9 +77,7 @@ class Output:
     # -- what changes -------------------------------------------------------------------------------------------------
 
     def begin(self, *, queued: bool = False) -> Iterator[ResponseEvent]:
-        """Report the beginning. A response in the background is queued, and its start is reported with its first part,
-        or its end.
-        """
+        """Report the beginning. The start of a queued response is reported with its first part, or its end."""
         first: Status = "queued" if queued else "in_progress"
         yield self._event("response.created", response=self.response(first))
         yield self._event(f"response.{first}", response=self.response(first))

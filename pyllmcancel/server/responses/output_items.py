@@ -228,9 +228,7 @@ class OpenCall(OpenItem):
 
 
 class OpenCustomCall(OpenCall):
-    """An open call of a custom tool. The model writes the input as the one text in a function's arguments; the input is
-    sent as soon as it can be read.
-    """
+    """An open call of a custom tool: the one text in a function's arguments, sent as soon as it can be read."""
 
     prefix = "ctc"
 

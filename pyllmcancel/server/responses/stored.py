@@ -233,9 +233,7 @@ class Responses:
         return [item for part in reversed(parts) for item in part.items]
 
     async def _part(self, owner: str, response_id: str, *, output: bool) -> Part:
-        """Return the items up to a response, as far as they are here. The response must have ended if its `output`
-        is wanted.
-        """
+        """Return the items up to a response, as far as they are here; for the `output` it must have ended."""
         if output and self._live.named(owner, response_id) is not None:
             message = f"Previous response with id '{response_id}' has not ended."
             raise ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")

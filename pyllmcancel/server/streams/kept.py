@@ -80,9 +80,7 @@ class KeptAnswer:
 
     @property
     def ends_at_once(self) -> bool:
-        """True if it is not to be found after its end: it is stored, or a newer request has superseded it, which may be
-        on another server.
-        """
+        """True if it is not found after its end: it is stored, or superseded, maybe by a request elsewhere."""
         superseded = self.request.cancellation.reason is CancelReason.SUPERSEDED
         return self._keeping.is_stored or (superseded and self.request.supersede == conversation_key(self.name))
 

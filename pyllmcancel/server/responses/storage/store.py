@@ -213,9 +213,7 @@ class Store:
 
 
 def who_may_lose(connection: sqlite3.Connection, owner: str, size: int) -> list[int]:
-    """Return the owners that have more than `owner` will have with the new bytes, the largest first, and then that
-    owner.
-    """
+    """Return the owners with more bytes than `owner` will have with the new ones, the largest first; then `owner`."""
     asked = "SELECT coalesce(max(bytes), 0) + ? FROM held WHERE owner = ?"
     (wanted,) = connection.execute(asked, (size, owner)).fetchone()
     larger = "SELECT rowid FROM held WHERE bytes > ? AND owner <> ? ORDER BY bytes DESC"

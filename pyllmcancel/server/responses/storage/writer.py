@@ -1,6 +1,4 @@
-"""One thread for one connection. It commits all work that has come meanwhile together, so that many callers wait for
-the disk once.
-"""
+"""One thread for one connection. It commits together what has come meanwhile: many callers wait for the disk once."""
 
 from __future__ import annotations
 
