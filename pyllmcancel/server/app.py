@@ -47,8 +47,7 @@ from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.responses.stored import Responses
-from pyllmcancel.server.running.loop_lag import LoopLag
-from pyllmcancel.server.running.metrics import EngineMetrics
+from pyllmcancel.server.running.metrics import EngineMetrics, LoopLag
 from pyllmcancel.server.state import ServerState
 from pyllmcancel.server.streams import routes as streams_routes
 

@@ -6,9 +6,8 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.observer import StepPart, StepRecord
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
-from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, StepsFact
+from pyllmcancel.server.live.facts import Fact, FactFinder, Happening, PlainFact, Recorder, Stepped, StepsFact
 from pyllmcancel.server.live.feed import Feed
-from pyllmcancel.server.live.recorder import Happening, Recorder, Stepped
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Audience, Frames, steps_event
 from pyllmcancel.server.running.metrics import EngineMetrics

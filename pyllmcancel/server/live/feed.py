@@ -21,8 +21,7 @@ from pyllmcancel.engine.engine import Engine
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.live.events import Stats
-from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, Ring
-from pyllmcancel.server.live.recorder import Recorder
+from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, Recorder, Ring
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Audience, Frames
 from pyllmcancel.server.running.metrics import EngineMetrics, n_paused

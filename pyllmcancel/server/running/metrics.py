@@ -7,7 +7,7 @@ import platform
 import tomllib
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from statistics import median_low
 
@@ -24,6 +24,7 @@ from pyllmcancel.requests.observer import Observer, StepRecord
 from pyllmcancel.requests.request import Request
 from pyllmcancel.scheduling.disk_floor import DiskCounts
 from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
+from pyllmcancel.server.timer import Timer
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -323,3 +324,29 @@ def n_tasks() -> int:
         return len(asyncio.all_tasks())
     except RuntimeError:
         return 0
+
+
+EVERY_SECONDS = 0.1
+
+
+class LoopLag:
+    """Measures how late a timer fires in the running event loop, again and again."""
+
+    def __init__(self, observe: Callable[[float], object], every: float = EVERY_SECONDS) -> None:
+        self._observe = observe
+        self._every = every
+        self._timer = Timer()
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._every
+
+        def come() -> None:
+            self._observe(max(0.0, loop.time() - due))
+            self.start()
+
+        self._timer.start(self._every, come)
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._timer.stop()

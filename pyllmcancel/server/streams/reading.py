@@ -13,8 +13,7 @@ from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import mark_client_gone
-from pyllmcancel.server.streams.byte_log import ByteLog
-from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.streams.kept import ByteLog, KeptAnswer
 
 EVENT_END = b"\n\n"  # in no event
 
