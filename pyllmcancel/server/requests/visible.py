@@ -17,14 +17,7 @@ from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.origin import checked
-from pyllmcancel.server.requests.answers import (
-    CancelAnswer,
-    RequestEntry,
-    cancel_answer,
-    ended_answer,
-    outside_status,
-    request_entry,
-)
+from pyllmcancel.server.requests import answers as wire
 from pyllmcancel.server.state import ServerState, state_of
 
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
@@ -55,9 +48,9 @@ class Visible:
         known = {(summary.owner, summary.id, summary.created_at) for summary in ended}
         return [*(one.summary() for one in live if (one.owner, one.id, one.created_at) not in known), *ended]
 
-    def entry(self, summary: RequestSummary) -> RequestEntry:
+    def entry(self, summary: RequestSummary) -> wire.RequestEntry:
         """Return the entry of a request, with what it waits for, and the readers of a stream that is kept."""
-        entry, readers = request_entry(summary), self._state.streams.readers_of(summary)
+        entry, readers = wire.request_entry(summary), self._state.streams.readers_of(summary)
         if (ahead := self._engine.ahead_of(summary)) is not None:
             entry["position"], entry["tokens_ahead"] = ahead.position, ahead.tokens
             entry["seconds_ahead"] = None if ahead.seconds is None else round(ahead.seconds, 1)
@@ -94,7 +87,7 @@ class Visible:
         return [
             request
             for request in self._registry.requests(self.owner)
-            if session in (None, request.session) and status in (None, outside_status(request.summary()))
+            if session in (None, request.session) and status in (None, wire.outside_status(request.summary()))
         ]
 
     def begin_session_cancel(self, name: str, *, descendants: bool, hold: float) -> list[Request] | None:
@@ -111,7 +104,7 @@ class Visible:
 
     async def cancel(
         self, targets: Collection[Target], *, wait: bool, reason: CancelReason = CancelReason.EXPLICIT
-    ) -> list[CancelAnswer]:
+    ) -> list[wire.CancelAnswer]:
         """Cancel all requests, then report on them in their order; with `wait`, after the computation has stopped."""
         for target in targets:
             if isinstance(target, Request):
@@ -119,16 +112,16 @@ class Visible:
         return [await report(target, wait=wait) for target in targets]
 
 
-async def report(target: Target, *, wait: bool) -> CancelAnswer:
+async def report(target: Target, *, wait: bool) -> wire.CancelAnswer:
     """Report how a cancelled request ended, or its present phase."""
     if isinstance(target, RequestSummary):
         assert target.ending is not None
-        return ended_answer(target.id, target.ending, before=True)
+        return wire.ended_answer(target.id, target.ending, before=True)
     reason = target.cancellation.reason
     if wait or target.ended.done() or reason is None:  # without a reason the cancel came too late
         # Shielded: a client that leaves here must not undo anything.
-        return ended_answer(target.id, await asyncio.shield(asyncio.wrap_future(target.ended)))
-    return cancel_answer(target.id, reason, target.status, target.usage())
+        return wire.ended_answer(target.id, await asyncio.shield(asyncio.wrap_future(target.ended)))
+    return wire.cancel_answer(target.id, reason, target.status, target.usage())
 
 
 def summary_of(target: Target) -> RequestSummary:

@@ -14,15 +14,7 @@ from pyllmcancel.server.chat.turn import ChatTurn
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
-from pyllmcancel.server.responses.answer import (
-    RESPONSE_PREFIX,
-    OutputTokenLogprob,
-    ResponseAnswer,
-    ResponseEvent,
-    ResponseHead,
-    TopLogprob,
-    response_usage,
-)
+from pyllmcancel.server.responses import answer as wire
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
 from pyllmcancel.server.state import state_of
@@ -31,7 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
 
 
-Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
+Store = Callable[[wire.ResponseAnswer, Sequence[wire.ResponseEvent]], Awaitable[None]]
 
 
 class ResponsesDialect(Dialect):
@@ -47,23 +39,23 @@ class ResponsesDialect(Dialect):
         self._model = model
         self._parser = turn.new_parser()
         self._ledger = Ledger(lambda token: model.piece(token, special=shows(token)))
-        self._logprobs: list[OutputTokenLogprob] = []  # of text that is held back
+        self._logprobs: list[wire.OutputTokenLogprob] = []  # of text that is held back
         self._n_reasoning = 0  # tokens so far; a delta that ends reasoning counts as the answer's
         self._last_delta: Delta | None = None
-        self._response: ResponseAnswer | None = None
-        self._last: list[ResponseEvent] = []  # the last events of the items, and of the response
-        self._end: list[ResponseEvent] = []
+        self._response: wire.ResponseAnswer | None = None
+        self._last: list[wire.ResponseEvent] = []  # the last events of the items, and of the response
+        self._end: list[wire.ResponseEvent] = []
 
     @property
-    def response(self) -> ResponseAnswer:
+    def response(self) -> wire.ResponseAnswer:
         """The response, after its end."""
         assert self._response is not None
         return self._response
 
-    def opening(self) -> Iterable[ResponseEvent]:
+    def opening(self) -> Iterable[wire.ResponseEvent]:
         return self.output.begin(queued=self._queued)
 
-    def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
+    def chunks(self, delta: Delta) -> Iterable[wire.ResponseEvent]:
         parts, self._last_delta = list(parts_of(self._parser, delta)), delta
         if parts and isinstance(parts[-1], Reasoning):
             self._n_reasoning += len(delta.tokens)
@@ -74,14 +66,14 @@ class ResponsesDialect(Dialect):
         # This API has no place for logprobs of reasoning and calls.
         return self.output.feed(parts, complete if any(isinstance(part, Content) for part in parts) else ())
 
-    def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
-        return self._last_events(ended(self._last_delta, response_usage(usage, self._n_reasoning)))
+    def closing(self, usage: Usage) -> Iterable[wire.ResponseEvent]:
+        return self._last_events(ended(self._last_delta, wire.response_usage(usage, self._n_reasoning)))
 
-    def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
+    def failure(self, error: ApiError, request_id: str) -> Iterable[wire.ResponseEvent]:
         self.output.take_back(self._end)  # of an answer that was complete, and could not be stored
         return self._last_events(broken_off(error, self._n_reasoning))
 
-    def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
+    def whole(self, deltas: list[Delta], usage: Usage) -> wire.ResponseAnswer:
         for delta in deltas:
             list(self.chunks(delta))
         self.closing(usage)
@@ -91,25 +83,25 @@ class ResponsesDialect(Dialect):
         if self.store is not None and self._response is not None:
             await self.store(self._response, self._last + self._end)
 
-    def _named(self, placed: Placed) -> OutputTokenLogprob:
+    def _named(self, placed: Placed) -> wire.OutputTokenLogprob:
         found = token_logprobs(self._model, placed.entry)
-        top: list[TopLogprob] = [{**one, "bytes": one["bytes"] or []} for one in found["top_logprobs"]]
+        top: list[wire.TopLogprob] = [{**one, "bytes": one["bytes"] or []} for one in found["top_logprobs"]]
         return {**found, "bytes": found["bytes"] or [], "top_logprobs": top}
 
-    def _last_events(self, end: End) -> list[ResponseEvent]:
+    def _last_events(self, end: End) -> list[wire.ResponseEvent]:
         self._last += self.output.end_items(end)
         self._end = list(self.output.end(end))
         self._response = self.output.response(end.status, end)
         return self._last + self._end
 
 
-def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bool) -> ResponseHead:
+def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bool) -> wire.ResponseHead:
     """Return the head of a response, which describes its request."""
     sampling = turn.params.sampling
     text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
     choice, exchange = body.tool_choice or "auto", exchange_of(request.scope)
     return {
-        "id": f"{RESPONSE_PREFIX}{exchange.request_id}",
+        "id": f"{wire.RESPONSE_PREFIX}{exchange.request_id}",
         "object": "response",
         "created_at": int(exchange.created_at),
         "model": state_of(request).model_name,

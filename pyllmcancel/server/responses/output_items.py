@@ -13,13 +13,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic_core import from_json
 
-from pyllmcancel.server.responses.answer import (
-    ItemStatus,
-    OutputItem,
-    OutputMessage,
-    OutputReasoning,
-    OutputTokenLogprob,
-)
+from pyllmcancel.server.responses import answer as wire
 from pyllmcancel.server.responses.input_items import sealed
 from pyllmcancel.server.responses.tools import Called
 
@@ -115,7 +109,7 @@ class OpenItem(ABC):
         """Iterate over the events after the one that the item was added."""
         yield from ()
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield from ()
 
@@ -124,7 +118,7 @@ class OpenItem(ABC):
         yield from ()
 
     @abstractmethod
-    def item(self, status: ItemStatus) -> OutputItem: ...
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem: ...
 
 
 class OpenText(OpenItem):
@@ -140,7 +134,7 @@ class OpenText(OpenItem):
         self._begun = True
         yield "response.content_part.added", {"content_index": 0, "part": self._part()}
 
-    def feed(self, text: str, logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield f"response.{self.kind}.delta", {"content_index": 0, "delta": text}
 
@@ -163,8 +157,8 @@ class OpenReasoning(OpenText):
         super().__init__(item_id)
         self._encrypts = encrypts
 
-    def item(self, status: ItemStatus) -> OutputReasoning:
-        item: OutputReasoning = {
+    def item(self, status: wire.ItemStatus) -> wire.OutputReasoning:
+        item: wire.OutputReasoning = {
             "type": "reasoning",
             "id": self._id,
             "status": status,
@@ -182,9 +176,9 @@ class OpenMessage(OpenText):
 
     def __init__(self, item_id: str) -> None:
         super().__init__(item_id)
-        self._logprobs: list[OutputTokenLogprob] = []
+        self._logprobs: list[wire.OutputTokenLogprob] = []
 
-    def feed(self, text: str, logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._logprobs += logprobs
         for kind, fields in super().feed(text):
             yield kind, fields | {"logprobs": list(logprobs)}
@@ -197,7 +191,7 @@ class OpenMessage(OpenText):
     def _part(self) -> Any:
         return super()._part() | {"annotations": [], "logprobs": list(self._logprobs)}
 
-    def item(self, status: ItemStatus) -> OutputMessage:
+    def item(self, status: wire.ItemStatus) -> wire.OutputMessage:
         content = self._content()
         return {"type": "message", "id": self._id, "status": status, "role": "assistant", "content": content}
 
@@ -210,21 +204,21 @@ class OpenCall(OpenItem):
         self._call_id = call_id
         self._tool = tool
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield "response.function_call_arguments.delta", {"delta": text}
 
     def end(self) -> Iterator[EventFields]:
         yield "response.function_call_arguments.done", {"name": self._tool.name, "arguments": self._text}
 
-    def item(self, status: ItemStatus) -> OutputItem:
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         return self._call("function_call", status, name=self._tool.name, arguments=self._text)
 
-    def _call(self, kind: str, status: ItemStatus, **fields: Any) -> OutputItem:
+    def _call(self, kind: str, status: wire.ItemStatus, **fields: Any) -> wire.OutputItem:
         item = {"type": kind, "id": self._id, "status": status, "call_id": self._call_id, **fields}
         if self._tool.namespace is not None:
             item["namespace"] = self._tool.namespace
-        return cast("OutputItem", item)
+        return cast("wire.OutputItem", item)
 
 
 class OpenCustomCall(OpenCall):
@@ -236,7 +230,7 @@ class OpenCustomCall(OpenCall):
         super().__init__(item_id, call_id, tool)
         self._input = CustomInput()
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         yield from self._delta(self._input.feed(text))
 
     def end(self) -> Iterator[EventFields]:
@@ -247,7 +241,7 @@ class OpenCustomCall(OpenCall):
         if text:
             yield "response.custom_tool_call_input.delta", {"delta": text}
 
-    def item(self, status: ItemStatus) -> OutputItem:
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         return self._call("custom_tool_call", status, name=self._tool.name, input=self._input.text)
 
 
@@ -256,14 +250,14 @@ class OpenSearch(OpenCall):
 
     prefix = "tsc"
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield from ()
 
     def end(self) -> Iterator[EventFields]:
         yield from ()
 
-    def item(self, status: ItemStatus) -> OutputItem:
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         arguments = search_arguments(self._text) if status == "completed" else {}
         return self._call("tool_search_call", status, execution="client", arguments=arguments)
 
