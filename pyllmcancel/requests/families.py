@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
 from pyllmcancel.requests.request import ImpliedParent, Request
@@ -22,7 +23,7 @@ MAX_GENERATIONS = 16  # limit of one family
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One owner's session. `created_at` and `used_at` are seconds since the epoch.
+    """One owner's session. `created` and `used` are seconds since the epoch.
 
     `cancelled_at` and `family_cancelled_at`, in monotonic seconds: when the session alone, or with its descendants, was
     last cancelled.
@@ -34,8 +35,8 @@ class Session:
     children: dict[str, Session] = field(default_factory=dict)
     live: dict[str, Request] = field(default_factory=dict)  # by id, oldest first
     n_requests: int = 0
-    created_at: float = field(default_factory=time.time)
-    used_at: float = 0.0
+    created: float = field(default_factory=time.time)
+    used: float = 0.0
     cancelled_at: float = 0.0
     family_cancelled_at: float = 0.0
 
@@ -70,30 +71,22 @@ class Session:
         return 1 + max((child.n_generations() for child in self.children.values()), default=0)
 
     def summary(self) -> SessionSummary:
-        return SessionSummary(
-            id=self.name,
-            owner=self.owner,
-            parent=None if self.parent is None else self.parent.name,
-            children=tuple(self.children),
-            requests=tuple(self.live),
-            n_requests=self.n_requests,
-            created_at=self.created_at,
-            used_at=self.used_at,
-        )
+        parent = None if self.parent is None else self.parent.name
+        children, live = list(self.children), list(self.live)
+        return SessionSummary(self.name, self.owner, parent, children, live, self.n_requests, self.created, self.used)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSummary:
+class SessionSummary(NamedTuple):
     """A session as it is shown to the outside: `requests` are the ids of the live ones, `n_requests` counts all."""
 
     id: str
     owner: str
     parent: str | None
-    children: tuple[str, ...]
-    requests: tuple[str, ...]
+    children: list[str]
+    requests: list[str]
     n_requests: int
-    created_at: float
-    used_at: float
+    created: float
+    used: float
 
 
 class Families:
@@ -110,7 +103,7 @@ class Families:
 
     def sessions(self, owner: str | None = None) -> list[Session]:
         """Return the sessions of one owner, or of all owners, the most recently used first."""
-        return sorted(self._of(owner), key=lambda session: session.used_at, reverse=True)
+        return sorted(self._of(owner), key=lambda session: session.used, reverse=True)
 
     def count_live(self, owner: str | None = None) -> int:
         """Return the number of sessions that have live requests."""
@@ -217,6 +210,6 @@ class Families:
 
     def _use(self, sessions: dict[str, Session], session: Session) -> None:
         now = time.time()
-        for used in session.lineage():
-            used.used_at = now
-            sessions[used.name] = sessions.pop(used.name)
+        for one in session.lineage():
+            one.used = now
+            sessions[one.name] = sessions.pop(one.name)

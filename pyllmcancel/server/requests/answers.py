@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from pydantic import Field
 
@@ -17,6 +17,11 @@ from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
 LiveStatus = Literal["waiting", "running"]
 StepStatus = Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "failed_compute"]
+
+SHOWN = (  # the fields of a request that have the same names in its summary
+    *("owner", "session", "supersede", "n", "paused", "max_tokens", "cancel_reason", "superseded_by"),
+    *("prompt_tokens", "prompt_tokens_done", "cached_tokens", "completion_tokens"),
+)
 
 
 class TimesAnswer(Answer):
@@ -202,56 +207,28 @@ class StepList(Answer):
 
 def request_entry(summary: RequestSummary) -> RequestEntry:
     ending = summary.ending
-    entry: RequestEntry = {
-        "id": summary.id,
-        "object": "request",
-        "status": outside_status(summary),
-        "phase": ending.phase if ending is not None else summary.status,
-        "owner": summary.owner,
-        "session": summary.session,
+    phase = summary.status if ending is None else ending.phase
+    entry: dict[str, Any] = {"id": summary.id, "object": "request", "status": outside_status(summary), "phase": phase}
+    entry |= {name: getattr(summary, name) for name in SHOWN}
+    entry |= {
         "parent_session": summary.parent,
-        "supersede": summary.supersede,
         "priority": "idle" if summary.priority == IDLE else summary.priority,
-        "n": summary.n,
         "slots": list(summary.slots),
-        "paused": summary.paused,
-        "prompt_tokens": summary.prompt_tokens,
-        "prompt_tokens_done": summary.prompt_tokens_done,
-        "cached_tokens": summary.cached_tokens,
-        "completion_tokens": summary.completion_tokens,
         "drafts": [DraftEntry(source=source, drafted=n, accepted=accepted) for source, n, accepted in summary.drafts],
         "lora": [LoraEntry(id=number, scale=scale) for number, scale in summary.adapters],
-        "max_tokens": summary.max_tokens,
-        "finish_reason": ending.finish_reason if ending is not None else None,
-        "cancel_reason": summary.cancel_reason,
-        "superseded_by": summary.superseded_by,
-        "cancel_latency_ms": milliseconds(ending.cancel_latency) if ending is not None else None,
-        "error": ending.error if ending is not None else None,
+        "finish_reason": None if ending is None else ending.finish_reason,
+        "cancel_latency_ms": None if ending is None else milliseconds(ending.cancel_latency),
+        "error": None if ending is None else ending.error,
         "created": summary.created_at,
         "seconds": round(summary.seconds, 4),
-        "times": cast("TimesAnswer", summary.times._asdict()),
+        "times": summary.times._asdict(),
     }
-    if summary.deadline is not None:
-        entry["detail"] = summary.deadline
-    if summary.model is not None:
-        entry["model"] = summary.model
-    if summary.replica is not None:
-        entry["replica"] = summary.replica
-    return entry
+    few = {"detail": summary.deadline, "model": summary.model, "replica": summary.replica}
+    return cast("RequestEntry", entry | {name: value for name, value in few.items() if value is not None})
 
 
 def session_entry(summary: SessionSummary) -> SessionEntry:
-    return {
-        "id": summary.id,
-        "object": "session",
-        "owner": summary.owner,
-        "parent": summary.parent,
-        "children": list(summary.children),
-        "requests": list(summary.requests),
-        "n_requests": summary.n_requests,
-        "created": summary.created_at,
-        "used": summary.used_at,
-    }
+    return cast("SessionEntry", {"object": "session", **summary._asdict()})
 
 
 def outside_status(summary: RequestSummary) -> OutsideStatus:
@@ -298,25 +275,10 @@ def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> Ca
 
 
 def step_entry(record: StepRecord) -> StepEntry:
-    return {
-        "number": record.number,
-        "started_at": record.started_at,
-        "seconds": record.seconds,
-        "sequences": [
-            {
-                **step_sequence(part),
-                "max_tokens": state.max_tokens,
-                "n_generated": state.n_generated,
-                "cancelled": state.cancelled,
-            }
-            for part, state in zip(record.sequences, record.states, strict=True)
-        ],
-        "left": list(record.left),
-        "status": cast("StepStatus", record.status),
-        "spared": record.spared,
-        "survivors": record.survivors,
-        "threads": record.threads,
-    }
+    parts = zip(record.sequences, record.states, strict=True)
+    sequences = [{**step_sequence(part), **state._asdict()} for part, state in parts]
+    same = {name: getattr(record, name) for name in StepEntry.__annotations__}
+    return cast("StepEntry", same | {"sequences": sequences, "left": list(record.left)})
 
 
 def step_sequence(part: StepPart) -> StepSequence:
