@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, Unpack
 
 from pyllmcancel.adapters import UNADAPTED, Adapted, Scales
 from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
@@ -240,34 +240,22 @@ class Origin(TypedDict, total=False):
 class Request:
     """A request from its arrival to its one ending. Its parameters, sink and choices are set before it is accepted."""
 
-    def __init__(
-        self,
-        cancellation: Cancellation,
-        *,
-        request_id: str | None = None,
-        owner: str = NO_OWNER,
-        session: str | None = None,
-        parent: str | None = None,
-        supersede: str | None = None,
-        priority: int = 0,
-        arrived_at: float | None = None,
-        client: Client | None = None,
-        trace: TraceContext | None = None,
-    ) -> None:
-        if not isinstance(priority, int):
+    def __init__(self, cancellation: Cancellation, **origin: Unpack[Origin]) -> None:
+        self.priority = origin.get("priority", 0)
+        if not isinstance(self.priority, int):
             raise InvalidRequestError("priority must be an integer", "priority")
-        self.id = request_id or f"req-{secrets.token_hex(8)}"
+        self.id = origin.get("request_id") or f"req-{secrets.token_hex(8)}"
         self.params = NO_PARAMS
-        self.owner = owner
-        # These four are written by the registry, under its lock, until the request is accepted, and never after.
-        self.session = session
-        self.parent = parent
-        self.supersede = supersede
-        self.priority = priority
+        self.owner = origin.get("owner", NO_OWNER)
+        # These, and the priority, are written by the registry, under its lock, until the request is accepted.
+        self.session = origin.get("session")
+        self.parent = origin.get("parent")
+        self.supersede = origin.get("supersede")
         self.adapters: Scales = ()  # the LoRA adapters that compute it
         self.cancellation = cancellation
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be well before the request is submitted.
+        arrived_at = origin.get("arrived_at")
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
         self.superseded_by: str | None = None  # written by the registry, under its lock
         # Written by the event loop, read by the engine thread: an idle request waits for foreground ones of its front.
@@ -281,8 +269,8 @@ class Request:
         self.ended_at: float | None = None
         self.retry_after: float | None = None  # seconds, for a client whose request waited for too long
         self.sink: Sink = NO_SINK
-        self.client = client
-        self.trace = trace
+        self.client = origin.get("client")
+        self.trace = origin.get("trace")
         # Resolved once, by the responsible thread, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
         # The future is running from the start, so that a waiter that is cancelled cannot cancel it.
@@ -373,13 +361,7 @@ class Request:
         """Return the request's present state, or its last one; may be called from any thread."""
         usage = self.usage()
         return RequestSummary(
-            id=self.id,
-            owner=self.owner,
-            status=self.status,
-            session=self.session,
-            parent=self.parent,
-            supersede=self.supersede,
-            priority=self.priority,
+            **{name: getattr(self, name) for name in SHOWN},
             n=len(self.choices) or 1,
             prompt_tokens=self.n_prompt_tokens,
             prompt_tokens_done=usage.prompt_tokens,
@@ -387,8 +369,6 @@ class Request:
             completion_tokens=usage.completion_tokens,
             cancel_reason=self.cancellation.reason,
             deadline=self.cancellation.deadline,
-            superseded_by=self.superseded_by,
-            created_at=self.created_at,
             seconds=(self.ended_at or time.monotonic()) - self.arrived_at,
             slots=self._slots() if ending is None else (),
             paused=self.paused and self.status is not RequestStatus.FINISHED,
@@ -396,8 +376,22 @@ class Request:
             times=self.times(),
             max_tokens=self.params.max_tokens,
             drafts=usage.drafts,
-            adapters=self.adapters,
         )
+
+
+# The fields of a request that its summary has, too.
+SHOWN = (
+    "id",
+    "owner",
+    "status",
+    "session",
+    "parent",
+    "supersede",
+    "priority",
+    "superseded_by",
+    "created_at",
+    "adapters",
+)
 
 
 class Times(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from fastapi import Request
 
@@ -100,21 +100,15 @@ def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bo
     sampling = turn.params.sampling
     text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
     choice, exchange = body.tool_choice or "auto", exchange_of(request.scope)
-    return {
+    head = {
         "id": f"{wire.RESPONSE_PREFIX}{exchange.request_id}",
         "object": "response",
         "created_at": int(exchange.created_at),
         "model": state_of(request).model_name,
         "background": bool(body.background),
-        "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens,
-        "max_tool_calls": body.max_tool_calls,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": body.previous_response_id,
-        "prompt_cache_key": body.prompt_cache_key,
         "reasoning": {"effort": body.reasoning and body.reasoning.effort, "summary": None},
-        "safety_identifier": body.safety_identifier,
         "service_tier": "default",
         "store": stored,
         "temperature": sampling.temperature,
@@ -124,5 +118,7 @@ def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bo
         "top_logprobs": body.top_logprobs or 0,
         "top_p": sampling.top_p,
         "truncation": "disabled",
-        "user": body.user,
     }
+    # The other fields are those of the body.
+    whole = {name: head[name] if name in head else getattr(body, name) for name in wire.ResponseHead.__annotations__}
+    return cast("wire.ResponseHead", whole)
