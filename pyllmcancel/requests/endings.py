@@ -143,49 +143,33 @@ class Endings:
     def _log(self, request: Request, ending: Ending) -> None:
         if not self._logs or not (logger.isEnabledFor(logging.INFO) or ending.finish_reason is FinishReason.ERROR):
             return
-        facts = _facts(request, ending)
-        waiting, running = self._registry.load
-        tail = f"waiting {waiting}, running {running}"
-        usage = ending.usage
+        usage, level = ending.usage, logging.INFO
         match ending.finish_reason:
             case FinishReason.CANCELLED:
                 assert ending.cancel_latency is not None
                 assert ending.cancel_reason is not None
+                reason = reason_text(ending.cancel_reason, request.cancellation.deadline)
                 by = "" if request.superseded_by is None else f" by {request.superseded_by}"
-                logger.info(
-                    "request %s cancelled (%s%s) in %s after %s, stopped in %.1f ms, %s",
-                    request.id,
-                    reason_text(ending.cancel_reason, request.cancellation.deadline),
-                    by,
-                    ending.phase,
-                    _progress(request, ending),
-                    ending.cancel_latency * 1e3,
-                    tail,
-                    extra=facts,
-                )
+                done = f"cancelled ({reason}{by}) in {ending.phase} after {_progress(request, ending)}"
+                done += f", stopped in {ending.cancel_latency * 1e3:.1f} ms"
             case FinishReason.ERROR:
-                text = "request %s failed in %s: %s, %s"
-                logger.error(text, request.id, ending.phase, ending.error, tail, extra=facts)
+                done, level = f"failed in {ending.phase}: {ending.error}", logging.ERROR
             case FinishReason.STOP | FinishReason.LENGTH:
-                logger.info(
-                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated%s%s, %.2f s, %s",
-                    request.id,
-                    ending.limit or ending.finish_reason,
-                    f"{usage.prompt_tokens:,}",
-                    f"{usage.cached_tokens:,}",
-                    f"{usage.completion_tokens:,}",
-                    _drafts(usage),
-                    _adapters(request.adapters),
-                    facts["seconds"],
-                    tail,
-                    extra=facts,
-                )
+                done = f"finished ({ending.limit or ending.finish_reason}): {usage.prompt_tokens:,} prompt tokens"
+                done += f", {usage.cached_tokens:,} cached, {usage.completion_tokens:,} generated"
+                done += f"{_drafts(usage)}{_adapters(request.adapters)}, {_seconds(request):.2f} s"
+        text, load = "request %s %s, waiting %d, running %d", self._registry.load
+        logger.log(level, text, request.id, done, *load, extra=_facts(request, ending))
 
 
 def _progress(request: Request, ending: Ending) -> str:
     if ending.phase is RequestStatus.DECODE:
         return f"{ending.usage.completion_tokens:,} generated tokens"
     return f"{ending.usage.prompt_tokens:,} of {request.n_prompt_tokens:,} tokens"
+
+
+def _seconds(request: Request) -> float:
+    return round((request.ended_at or 0.0) - request.arrived_at, 6)
 
 
 def _adapters(scales: Scales) -> str:
@@ -219,7 +203,7 @@ def _facts(request: Request, ending: Ending) -> dict[str, object]:
         "drafted_tokens": sum(one.n_drafted for one in usage.drafts) or None,
         "accepted_draft_tokens": sum(one.n_accepted for one in usage.drafts) if usage.drafts else None,
         "cancel_latency_ms": None if ending.cancel_latency is None else round(ending.cancel_latency * 1e3, 3),
-        "seconds": round((request.ended_at or 0.0) - request.arrived_at, 6),
+        "seconds": _seconds(request),
         "error": ending.error,
         "param": ending.param,
     }

@@ -210,7 +210,11 @@ class ServerState:
         self.aliases = engine.config.aliases()
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
         self.metrics.watch(engine, self.model_name)
-        self._add_gauges()
+        # The metrics of streams and of the feed are read at each scrape, in the event loop.
+        registry, ring = self.metrics.registry, self.feed.ring
+        registry.register(StreamGauges(self.streams))
+        text = "Events that readers of the feed can take up again."
+        Gauge("pyllmcancel_events_kept", text, registry=registry).set_function(lambda: ring.newest - ring.first + 1)
         texts = Texts(model) if self.config.expose_prompts else None
         if texts is not None:
             engine.add_observer(texts)
@@ -219,13 +223,6 @@ class ServerState:
         self._texts = TextReader(engine)
         if engine.n_embd is None:
             self._guidance = BoundedGuidance(Guidance(model))
-
-    def _add_gauges(self) -> None:
-        """Add the metrics of streams and of the feed, which are read at each scrape, in the event loop."""
-        registry, ring = self.metrics.registry, self.feed.ring
-        registry.register(StreamGauges(self.streams))
-        text = "Events that readers of the feed can take up again."
-        Gauge("pyllmcancel_events_kept", text, registry=registry).set_function(lambda: ring.newest - ring.first + 1)
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
         """Serve with the engine when it is loaded; until then the health check answers 503."""
@@ -290,23 +287,25 @@ class ServerState:
         with suppress(InvalidRequestError, BusyError):
             self.chat_template.prepare()
 
-    def _close_workers(self) -> None:
-        for workers in (self.workers, self.preparers, self.decoders, self.fillers):
-            workers.close()
+    @property
+    def _all_workers(self) -> tuple[Workers, ...]:
+        return self.workers, self.preparers, self.decoders, self.fillers
 
     async def end_helpers(self) -> None:
         """End the work for requests in preparation, and the processes that check templates and schemas. Idempotent."""
-        self._close_workers()
+        for workers in self._all_workers:
+            workers.close()
         await asyncio.to_thread(self.chat_template.close)
         if self._guidance is not None:
             await asyncio.to_thread(self._guidance.close)
-        for workers in (self.workers, self.preparers, self.decoders, self.fillers):
+        for workers in self._all_workers:
             await workers.wait_closed()
 
     async def close(self, drain: float) -> None:
         """Stop accepting, cancel a load, drain, cancel the remaining requests, stop computing. Idempotent."""
         self._closing = True
-        self._close_workers()
+        for workers in self._all_workers:
+            workers.close()
         if self._loading is not None:
             self._loading.give_up()
         if self._engine is not None:
