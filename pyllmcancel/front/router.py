@@ -36,7 +36,7 @@ from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of, mark_client_gone, owner_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_STREAMS, SMALL_BODY
-from pyllmcancel.server.live.response import until_left
+from pyllmcancel.server.live.routes import until_left
 from pyllmcancel.server.origin import plain_origin, priority_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers

@@ -44,7 +44,7 @@ class Watcher:
     `cancel` is called in the watcher's thread, or in the one that calls `look`.
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
-    in a thread that holds the engine's lock. An entry that is no `Due` is called, and is the last. The heap of deadlines
+    in a thread that holds the engine's lock. The last entry is no `Due`, but is called. The heap of deadlines
     is touched by its own thread only.
 
     Parameters
