@@ -69,10 +69,8 @@ class Endings:
 
     def bury(self, request: Request, outbox: Outbox, error: str) -> None:
         """End a request of the engine thread. That thread is dying, maybe in the middle of ending this request."""
-        if not request.cancellation.sealed:
-            self._registry.seal(request)
         if not request.ended.done():
-            self._write(request, FinishReason.ERROR, outbox, error=error)
+            self.conclude(request, FinishReason.ERROR, outbox, error=error, is_sealed=request.cancellation.sealed)
 
     def conclude(
         self,
@@ -83,26 +81,15 @@ class Endings:
         last: Delta | None = None,
         error: str | None = None,
         param: str | None = None,
+        is_sealed: bool = False,
     ) -> None:
         """End `request`. The calling thread must be responsible for it.
 
         A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
         answer look complete, is then not sent.
         """
-        self._registry.seal(request)
-        self._write(request, finish_reason, outbox, last=last, error=error, param=param)
-
-    def _write(
-        self,
-        request: Request,
-        finish_reason: FinishReason,
-        outbox: Outbox,
-        *,
-        last: Delta | None = None,
-        error: str | None = None,
-        param: str | None = None,
-    ) -> None:
-        """Write the ending of a sealed request."""
+        if not is_sealed:
+            self._registry.seal(request)
         reason = request.cancellation.reason
         if reason is not None:
             finish_reason, last, error, param = FinishReason.CANCELLED, None, None, None

@@ -9,7 +9,6 @@ Not synchronised: the registry guards it, and the other tables, with one lock.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -95,8 +94,6 @@ class Families:
     def __init__(self) -> None:
         # Least recently used first. A session is never used without its ancestors, so that children come before them.
         self._sessions: dict[str, dict[str, Session]] = {}
-        # the number of sessions with live requests, by owner: each line of the log has it
-        self._n_live = Counter[str]()
 
     def find(self, owner: str, name: str) -> Session | None:
         return self._sessions.get(owner, {}).get(name)
@@ -107,7 +104,7 @@ class Families:
 
     def count_live(self, owner: str | None = None) -> int:
         """Return the number of sessions that have live requests."""
-        return self._n_live.total() if owner is None else self._n_live[owner]
+        return sum(bool(session.live) for session in self._of(owner))
 
     def _of(self, owner: str | None) -> Iterator[Session]:
         """Iterate over the sessions of one owner, or of all owners."""
@@ -149,7 +146,6 @@ class Families:
             if not isinstance(parent, ImpliedParent):
                 raise
             session = self.declare(request.owner, request.group)
-        self._n_live[request.owner] += not session.live
         session.live[request.id] = request
         session.n_requests += 1
 
@@ -158,7 +154,6 @@ class Families:
         session = self.of_request(request)
         if session is not None and session.live.get(request.id) is request:
             del session.live[request.id]
-            self._n_live[request.owner] -= not session.live
 
     def retract(self, request: Request) -> None:
         """Undo `join`: the request is refused, or renamed. Sessions that nothing else has named are forgotten."""

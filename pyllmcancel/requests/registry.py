@@ -47,8 +47,8 @@ class Registry(Tables):
         self._offered: set[Request] = set()  # running requests that the running step does not compute
         self._withdrawn: set[Request] = set()  # requests among those that their cancellers are about to end
         self._news = False  # set for the engine thread, which clears it when it looks
-        self._closed = False
-        self._died_of: BaseException | None = None
+        self.closed = False  # this and the next are written under the lock
+        self.died_of: BaseException | None = None  # the error that the engine thread has died of
         # Called with the lock held whenever there is news for the engine thread, so it must be quick. Set once.
         self.forbid_ahead: Callable[[], object] = lambda: None
         # Called likewise when foreground requests have come, or may go on. Set by each turn of the engine thread.
@@ -183,9 +183,9 @@ class Registry(Tables):
         return decided
 
     def _check_open(self) -> None:
-        if self._died_of is not None:
-            raise EngineDiedError(self._died_of)
-        if self._closed:
+        if self.died_of is not None:
+            raise EngineDiedError(self.died_of)
+        if self.closed:
             raise EngineClosedError("the engine is shutting down")
 
     def _check_queue(self, request: Request) -> None:
@@ -275,7 +275,7 @@ class Registry(Tables):
             return False if self._is_over(has_paused=has_paused) else True if news else None
 
     def _is_over(self, *, has_paused: bool) -> bool:
-        return self._closed and not has_paused and not len(self._waiting)
+        return self.closed and not has_paused and not len(self._waiting)
 
     def wake(self) -> None:
         """Note a change that the engine thread may be waiting for; may be called from any thread. If there are
@@ -343,12 +343,8 @@ class Registry(Tables):
     def close(self) -> None:
         """Accept no more requests."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def take_all(self, died_of: BaseException) -> list[Request]:
         """Accept no more requests, and hand all waiting ones to the engine thread, which dies of `died_of`.
@@ -356,7 +352,7 @@ class Registry(Tables):
         Returns all requests that the engine thread has to end then.
         """
         with self._lock:
-            self._closed, self._died_of = True, died_of
+            self.closed, self.died_of = True, died_of
             self._offered.clear()
             self._changed.notify_all()
             apart = self._withdrawn.union(self._preparing)
@@ -364,11 +360,6 @@ class Registry(Tables):
             for request in taken:
                 self._waiting.withdraw(request)
             return taken
-
-    @property
-    def died_of(self) -> BaseException | None:
-        """The error that the engine thread has died of, or None."""
-        return self._died_of
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Block until every accepted request has ended; False if `timeout` seconds pass first."""

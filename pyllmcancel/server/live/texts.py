@@ -59,11 +59,11 @@ class Texts(Observer):
 
     def prompt(self, summary: RequestSummary) -> str:
         """Return the end of the prompt; empty if it is not kept any more."""
-        text = self._prompts.get(summary.owner, (summary.id, summary.created_at))
-        if text is not None and text.spelled is None:
+        text = self._prompts.get(summary.owner, (summary.id, summary.created_at)) or Text((), "")
+        if text.spelled is None:
             text.spelled = as_text(reversed(self._pieces(reversed(text.tokens))))[-MAX_CHARACTERS:]
             text.tokens = ()
-        return "" if text is None else text.spelled or ""
+        return text.spelled
 
     def output(self, summary: RequestSummary) -> str | None:
         """Return the beginning of the answer; None while it is being written, or if it is not kept any more."""

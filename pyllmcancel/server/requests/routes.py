@@ -9,12 +9,13 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, model_validator
 
+from pyllmcancel.requests.request import Request
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME, MAX_SESSION_ID
 from pyllmcancel.server.openapi.description import answer_of, answers, asks, errors
 from pyllmcancel.server.requests import answers as wire
-from pyllmcancel.server.requests.visible import See, check_may_see_all, summary_of
+from pyllmcancel.server.requests.visible import See, check_may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import RequestBody
 
@@ -97,7 +98,7 @@ async def get_request(see: See, request_id: PathName) -> Any:
     found = see.find_or_hold(request_id)
     if found is None:
         raise unknown_id()
-    return see.entry(summary_of(found))
+    return see.entry(found.summary() if isinstance(found, Request) else found)
 
 
 @router.post(

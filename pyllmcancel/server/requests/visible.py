@@ -124,10 +124,6 @@ async def report(target: Target, *, wait: bool) -> wire.CancelAnswer:
     return wire.cancel_answer(target.id, reason, target.status, target.usage())
 
 
-def summary_of(target: Target) -> RequestSummary:
-    return target if isinstance(target, RequestSummary) else target.summary()
-
-
 def only(owners: Set[str], hold: float) -> str:
     """Return the owner that an administrator means. The administrator need not name it if only one owner has this name.
 

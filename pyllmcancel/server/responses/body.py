@@ -83,6 +83,13 @@ class StreamOptions(Sent):
     )
 
 
+def check_include(include: Sequence[str]) -> None:
+    """Raise InvalidRequestError for a name that cannot be included."""
+    for index, name in enumerate(include):
+        if name not in INCLUDABLE:
+            raise InvalidRequestError(f"{name[:100]!r} cannot be included", f"include[{index}]")
+
+
 def _kind_of_input(given: Any) -> str:
     return "text" if isinstance(given, str) else "items"
 
@@ -160,9 +167,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
 
     def check(self) -> None:
         """Raise InvalidRequestError if the request cannot be served."""
-        for index, name in enumerate(self.include or ()):
-            if name not in INCLUDABLE:
-                raise InvalidRequestError(f"{name[:100]!r} cannot be included", f"include[{index}]")
+        check_include(self.include or ())
         if self.background and self.store is False:
             raise InvalidRequestError("a response in the background needs store to be true", "background")
 

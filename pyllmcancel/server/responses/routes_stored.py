@@ -12,7 +12,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import DeletedResponse, InputItemList, ResponseAnswer, ResponseEvent
-from pyllmcancel.server.responses.body import INCLUDABLE
+from pyllmcancel.server.responses.body import check_include
 from pyllmcancel.server.responses.stored import events_from, responses_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.reading import KeptResponse
@@ -143,13 +143,3 @@ def ends_an_id(request: Request, ending: str) -> bool:
     """
     sent: bytes = request.scope.get("raw_path") or b""
     return sent.lower().endswith(ending.replace("/", "%2f").encode())
-
-
-def check_include(include: list[str]) -> None:
-    """Check that each name can be included.
-
-    The data of a name exist if the request that created the response asked for them.
-    """
-    for name in include:
-        if name not in INCLUDABLE:
-            raise ApiError(400, f"{name[:100]!r} cannot be included", param="include", code="invalid_request")
