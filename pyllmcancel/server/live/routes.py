@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
-from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
@@ -19,8 +18,8 @@ from pyllmcancel.requests.request import RequestSummary
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.connection import connection_of, watched
-from pyllmcancel.server.http.exchange import exchange_of, mark_client_gone, owner_of
+from pyllmcancel.server.http.connection import until_left
+from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.live.events import EVENTS, TYPES, ServerFacts
 from pyllmcancel.server.live.feed import Reader
 from pyllmcancel.server.live.wording import Audience, as_json, frame
@@ -163,25 +162,6 @@ class FeedResponse(Response):
 
 def unknown_replica() -> ApiError:
     return ApiError(404, "no replica of this name is known", param="replica", code="unknown_replica")
-
-
-async def until_left(scope: Scope, receive: Receive, sending: asyncio.Task[None]) -> None:
-    """Wait for the end of a feed, or of its reader: whichever comes first ends the other."""
-    connection = connection_of(scope)
-    try:
-        with watched(receive, sending.cancel) as client_left:
-            await asyncio.wait({sending})
-            if sending.cancelled():
-                mark_client_gone(scope)
-                if connection is not None:
-                    # To the HTTP server an answer that ends too early is a defect, unless its client has left.
-                    connection.drop()
-                    await client_left
-    finally:
-        sending.cancel()
-    if not sending.cancelled():
-        with suppress(OSError):  # some servers report so that the client is gone
-            sending.result()
 
 
 async def snapshot(state: ServerState, see: Visible, audience: Audience, reason: Reason) -> bytes:

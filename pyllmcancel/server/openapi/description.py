@@ -96,7 +96,7 @@ def answer_of(model: Any, description: str) -> dict[str, Any]:
 def asks(body_type: type[RequestBody], media_type: str = "application/json") -> dict[str, Any]:
     """The `openapi_extra` of a route whose body is of this type, which `pyllmcancel.server.bodies` reads."""
     FURTHER[body_type] = "validation"
-    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{body_type.__name__}"}}}
+    content = {media_type: {"schema": _reference(body_type)}}
     return {"requestBody": {"content": content, "required": True}}
 
 
@@ -180,8 +180,8 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any], of_an
         content = answer.get("content", {}).get("application/json", {})
         if (number := content.get("schema", {}).get("model")) is not None:
             schema = of_answers[number]
-            is_error = schema == _reference(OPENAI) and int(status) >= 400
-            content["schema"] = _reference(shape_of_path(path)) if is_error else schema
+            is_error = schema == _reference(OPENAI.answer) and int(status) >= 400
+            content["schema"] = _reference(shape_of_path(path).answer) if is_error else schema
     # On every path the id is checked first, then the host name and the page's origin.
     for status in (400, 403, 421):
         operation["responses"].setdefault(str(status), error_response(path, status))
@@ -195,14 +195,14 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any], of_an
 
 
 def error_response(path: str, status: int) -> dict[str, Any]:
-    content = {"application/json": {"schema": _reference(shape_of_path(path))}}
+    content = {"application/json": {"schema": _reference(shape_of_path(path).answer)}}
     return {"description": ERRORS[status], "content": content}
 
 
 def _event_reference(event: type) -> dict[str, str]:
     FURTHER.setdefault(event, "serialization")
-    return {"$ref": f"#/components/schemas/{event.__name__}"}
+    return _reference(event)
 
 
-def _reference(shape: ErrorShape) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{shape.answer.__name__}"}
+def _reference(model: type) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}

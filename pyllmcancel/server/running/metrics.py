@@ -22,7 +22,6 @@ from pyllmcancel.engine.engine import Engine
 from pyllmcancel.events import Ending, FinishReason, Limit
 from pyllmcancel.requests.observer import Observer, StepRecord
 from pyllmcancel.requests.request import Request
-from pyllmcancel.scheduling.disk_floor import DiskCounts
 from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
 from pyllmcancel.server.timer import Timer
 
@@ -224,36 +223,13 @@ class EngineGauges(Collector):
         yield from self._facts
         for name, value, text in (*_capacity(engine), *_live(engine)):
             yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
-        for name, value, text in (
-            ("generated_tokens", engine.n_generated, "Tokens generated, including those for cancelled requests."),
-            ("preemptions", engine.n_preempted, "Slots taken back from choices, which are resumed later."),
-        ):
+        for name, value, text in _counts(engine):
             yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
-        yield from _on_disk(engine.disk_counts)
-
-
-def _on_disk(disk: DiskCounts) -> Iterable[Metric]:
-    for name, value, text in (
-        ("disk_bytes", disk.n_bytes, "Bytes of prefixes on disk, those of other models included."),
-        ("disk_prefixes", disk.n_files, "Number of prefixes on disk, those of other models included."),
-    ):
-        yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
-    for name, value, text in (
-        ("disk_prefixes_written", disk.n_written, "Prefixes written to disk."),
-        ("disk_written_bytes", disk.written_bytes, "Bytes written to disk."),
-        ("disk_prefixes_restored", disk.n_restored, "Prefixes read from disk for requests."),
-        ("disk_restored_bytes", disk.restored_bytes, "Bytes read from disk for requests."),
-    ):
-        yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
-    refused = CounterMetricFamily(
-        "pyllmcancel_disk_prefixes_refused",
-        "Prefixes that were not written, or not restored, by the cause.",
-        None,
-        ["cause"],
-    )
-    for reason, count in disk.refused.items():
-        refused.add_metric([reason], count)
-    yield refused
+        text = "Prefixes that were not written, or not restored, by the cause."
+        refused = CounterMetricFamily("pyllmcancel_disk_prefixes_refused", text, None, ["cause"])
+        for reason, count in engine.disk_counts.refused.items():
+            refused.add_metric([reason], count)
+        yield refused
 
 
 Sample = tuple[str, float, str]
@@ -269,9 +245,20 @@ def _capacity(engine: Engine) -> Iterable[Sample]:
     )
 
 
+def _counts(engine: Engine) -> Iterable[Sample]:
+    disk = engine.disk_counts
+    return (
+        ("generated_tokens", engine.n_generated, "Tokens generated, including those for cancelled requests."),
+        ("preemptions", engine.n_preempted, "Slots taken back from choices, which are resumed later."),
+        ("disk_prefixes_written", disk.n_written, "Prefixes written to disk."),
+        ("disk_written_bytes", disk.written_bytes, "Bytes written to disk."),
+        ("disk_prefixes_restored", disk.n_restored, "Prefixes read from disk for requests."),
+        ("disk_restored_bytes", disk.restored_bytes, "Bytes read from disk for requests."),
+    )
+
+
 def _live(engine: Engine) -> Iterable[Sample]:
-    counts = engine.counts()
-    occupancy = engine.occupancy()
+    counts, occupancy, disk = engine.counts(), engine.occupancy(), engine.disk_counts
     return (
         ("engine_dead", engine.failure is not None, "1 if the engine thread has died, after which nothing is served."),
         ("requests_waiting", counts.waiting, "Live requests in the queue."),
@@ -291,6 +278,8 @@ def _live(engine: Engine) -> Iterable[Sample]:
         ("checkpoint_bytes", occupancy.checkpoint_bytes, "Bytes of copies of states that cannot be rolled back."),
         ("swapped_bytes", occupancy.swapped_bytes, "Bytes of idle prefixes that were copied out of the cells."),
         ("past_answers_bytes", engine.past_answers_bytes, "Bytes of answers that later ones are drafted from."),
+        ("disk_bytes", disk.n_bytes, "Bytes of prefixes on disk, those of other models included."),
+        ("disk_prefixes", disk.n_files, "Number of prefixes on disk, those of other models included."),
     )
 
 
