@@ -24,12 +24,8 @@ ESCAPED = codecs.getencoder("unicode_escape")  # looked up here: Python imports 
 class Arrivals:
     """Lists and accepts requests, from any thread.
 
-    Parameters
-    ----------
-    watcher
-        Has the deadlines; None in a front, where requests are not accepted by this.
-    deadlines
-        The seconds of the deadlines of requests that name none, except idle ones; None for no deadline.
+    `deadlines` are the seconds for requests that name none, except idle ones; None: no deadline. The `watcher` is None
+    in a front, where requests are not accepted by this.
     """
 
     def __init__(

@@ -27,13 +27,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class Endings:
-    """Takes every cancel, and writes the one ending of each request.
-
-    Parameters
-    ----------
-    logs
-        Log them.
-    """
+    """Takes every cancel, and writes the one ending of each request, in the log too if it `logs`."""
 
     def __init__(self, registry: Registry, observers: Observers, *, logs: bool = True) -> None:
         self._registry = registry

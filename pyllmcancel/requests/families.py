@@ -114,13 +114,8 @@ class Families:
     def declare(self, owner: str, name: str, parent: str | None = None) -> Session:
         """Return the session of this name, made if need be, as a child of `parent`.
 
-        Raises
-        ------
-        InvalidRequestError
-            The session would be its own ancestor, has another parent while its requests live, or is too deep in its
-            family. Nothing was changed.
-        QueueFullError
-            The owner has too many sessions.
+        InvalidRequestError, and nothing is changed, if it would be its own ancestor, has another parent while its
+        requests live, or is too deep in its family; QueueFullError if the owner has too many sessions.
         """
         sessions = self._sessions.setdefault(owner, {})
         if parent is not None:

@@ -44,44 +44,19 @@ class PartState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One step as it happened.
+    """One step as it happened."""
 
-    Attributes
-    ----------
-    number
-        The step's number, counted from 1.
-    started_at
-        The start on the monotonic clock, in seconds.
-    seconds
-        The duration of decode and sampling.
-    sequences
-        The number of sequences that the step computed.
-    status
-        ``ok``, ``aborted``, ``no_room``, ``invalid``, ``failed_alloc`` or ``failed_compute``.
-    spared
-        True if a member was cancelled, and the step finished for the others.
-    survivors
-        The number of sequences whose request was not cancelled.
-    threads
-        The number of threads that computed the step.
-    states
-        The state of each of `sequences`.
-    idle
-        True for a step of idle requests.
-    left
-        The ids of the requests that ended in this step, or between it and the next one. Added by the engine thread.
-    """
-
-    number: int
-    started_at: float
-    seconds: float
+    number: int  # counted from 1
+    started_at: float  # monotonic seconds
+    seconds: float  # of decode and sampling
     sequences: tuple[StepPart, ...]
-    status: str
-    spared: bool = False
-    survivors: int = 0
-    threads: int = 1
-    states: tuple[PartState, ...] = ()
-    idle: bool = False
+    status: str  # ``ok``, ``aborted``, ``no_room``, ``invalid``, ``failed_alloc`` or ``failed_compute``
+    spared: bool = False  # a member was cancelled, and the step finished for the others
+    survivors: int = 0  # sequences whose request was not cancelled
+    threads: int = 1  # that computed the step
+    states: tuple[PartState, ...] = ()  # of the sequences
+    idle: bool = False  # the step is of idle requests
+    # The ids of the requests that ended in this step, or before the next one. Added by the engine thread.
     left: list[str] = field(default_factory=list)
 
     @property

@@ -27,15 +27,7 @@ PREPARING_SECONDS = 1.0
 
 
 class Registry(Tables):
-    """Accepts, hands over and forgets requests.
-
-    Parameters
-    ----------
-    max_queue, max_running, max_queue_tokens
-        Limits of one owner's waiting requests, of its running ones, and of the waiting ones' prompts together.
-    history
-        The number of one owner's ended requests to remember.
-    """
+    """Accepts, hands over and forgets requests; the limits are those of `WaitingQueue`, for each owner."""
 
     def __init__(
         self, max_queue: int, max_running: int | None = None, max_queue_tokens: int | None = None, history: int = 256

@@ -137,12 +137,8 @@ class SupersedeKeys:
 
 
 class Tables:
-    """The tables, for looks from any thread; the `Registry` changes them. An `owner` of None means all owners.
-
-    Parameters
-    ----------
-    history
-        The number of one owner's ended requests to remember.
+    """The tables, for looks from any thread; the `Registry` changes them. An `owner` of None means all owners. Of each
+    owner's ended requests the last are remembered, `history` in number.
     """
 
     def __init__(self, waiting: WaitingQueue, history: int) -> None:

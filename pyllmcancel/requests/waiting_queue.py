@@ -34,16 +34,8 @@ class OwnerQueue(NamedTuple):
 
 
 class WaitingQueue:
-    """The queues of all owners. The limits are those of one queue.
-
-    Parameters
-    ----------
-    limit
-        The limit of one owner's waiting requests.
-    max_running
-        The limit of one owner's requests that the engine thread may have; None: no limit.
-    max_tokens
-        The limit of the tokens of one owner's waiting prompts; None: no limit.
+    """The queues of all owners. One queue has at most `limit` waiting requests, with prompts of `max_tokens` tokens
+    together, and `max_running` requests that the engine thread has; None: no limit.
     """
 
     def __init__(self, limit: int, max_running: int | None = None, max_tokens: int | None = None) -> None:

@@ -45,12 +45,8 @@ class Watcher:
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
     in a thread that holds the engine's lock. The last entry is no `Due`, but is called. The heap of deadlines
-    is touched by its own thread only.
-
-    Parameters
-    ----------
-    shut_down
-        Called after `drop_engine`, in the watcher's thread.
+    is touched by its own thread only. After `drop_engine` the thread calls
+    `shut_down`.
     """
 
     def __init__(self, cancel: Callable[..., object], shut_down: Callable[[], object] = lambda: None) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from opentelemetry.context import Context
@@ -27,6 +26,7 @@ from pyllmcancel import __version__
 from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.observer import Observer
 from pyllmcancel.requests.request import Request
+from pyllmcancel.shares import Remembered
 
 logger = logging.getLogger("pyllmcancel.otel")
 
@@ -50,9 +50,8 @@ class Tracing(Observer):
         self._provider.add_span_processor(BatchSpanProcessor(OneLineExporter(exporter or OTLPSpanExporter())))
         self._tracer = self._provider.get_tracer("pyllmcancel", __version__)
         self._lock = threading.Lock()
-        # By owner and id of the request that superseded them; guarded by the lock, because any thread may end a
-        # request.
-        self._superseded: OrderedDict[tuple[str, str], list[SpanContext]] = OrderedDict()
+        # By the request that superseded them; guarded by the lock, because any thread may end a request.
+        self._superseded = Remembered[str, list[SpanContext]](MAX_SUPERSEDED)
 
     def request_ended(self, request: Request, ending: Ending) -> None:
         trace = request.trace
@@ -101,18 +100,15 @@ class Tracing(Observer):
     def _links(self, request: Request) -> list[Link]:
         """Return links to the ended requests that this one has superseded."""
         with self._lock:
-            superseded = self._superseded.pop((request.owner, request.id), [])
-        return [Link(context, {"pyllmcancel.link": "superseded"}) for context in superseded]
+            superseded = self._superseded.pop(request.owner, request.id)
+        return [Link(context, {"pyllmcancel.link": "superseded"}) for context in superseded or ()]
 
     def _note_superseded(self, request: Request, context: SpanContext) -> None:
         if request.superseded_by is None:
             return
         with self._lock:
-            contexts = self._superseded.setdefault((request.owner, request.superseded_by), [])
-            if len(contexts) < MAX_LINKS:
-                contexts.append(context)
-            while len(self._superseded) > MAX_SUPERSEDED:
-                self._superseded.popitem(last=False)
+            contexts = self._superseded.get(request.owner, request.superseded_by) or []
+            self._superseded.put(request.owner, request.superseded_by, [*contexts, context][:MAX_LINKS])
 
 
 class OneLineExporter(SpanExporter):
