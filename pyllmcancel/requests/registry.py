@@ -339,10 +339,7 @@ class Registry(Tables):
             self._changed.notify_all()
 
     def take_all(self, died_of: BaseException) -> list[Request]:
-        """Accept no more requests, and hand all waiting ones to the engine thread, which dies of `died_of`.
-
-        Returns all requests that the engine thread has to end then.
-        """
+        """Accept no more requests, and return all that the engine thread, which dies of `died_of`, has to end."""
         with self._lock:
             self.closed, self.died_of = True, died_of
             self._offered.clear()

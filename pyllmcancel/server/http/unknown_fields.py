@@ -78,8 +78,9 @@ class IgnoredLog:
         exchange = exchange_of(scope)
         client = exchange.owner or (scope.get("client") or ("a client",))[0]
         for name in names:
-            if not self._logged.get(client, name):
-                self._logged.put(client, name, value=True)
+            known = self._logged.pop(client, name)
+            self._logged.put(client, name, value=True)  # the youngest
+            if not known:
                 facts = {"request_id": exchange.request_id, "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
 

@@ -146,10 +146,7 @@ async def visible(
         str | None, Query(max_length=MAX_NAME, description="With an administrator's key: show this owner's only.")
     ] = None,
 ) -> Visible:
-    """Return the part of this server that the sender of `http` may see.
-
-    This is a coroutine because FastAPI would call a function in a thread.
-    """
+    """Return what the sender of `http` may see. A coroutine, because FastAPI would call a function in a thread."""
     own = None if exchange_of(http.scope).is_admin else owner_of(http.scope)
     return Visible(state_of(http), own).narrowed(owner)
 

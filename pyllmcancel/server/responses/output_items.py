@@ -61,10 +61,7 @@ class CustomInput:
         return text
 
     def finish(self) -> str:
-        """Return the text that is left.
-
-        If the arguments are not such an object, the text is all of them, as the model wrote them.
-        """
+        """Return the text that is left: all arguments, as the model wrote them, if they are no such object."""
         before = self.text
         whole = input_in("".join(self._fragments))
         rest = whole.removeprefix(before) if whole.startswith(before) else ""

@@ -179,9 +179,8 @@ class Store:
         return self._commits.do(lambda connection: connection.execute(asked, key).fetchone() is not None, owner)
 
     def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
-        """Return all items up to a response, back to the first response that is not here: the input and the output of
-        each earlier one, and its own input. Its own output is included if `output` is true. If the conversation is
-        circular, the error is a MissingResponseError.
+        """Return all items up to a response, back to the first response that is not here: input and output of each
+        earlier one, its own input and, if `output`, its own output. StoreError if the conversation is circular.
         """
         read = partial(rows.conversation_part, owner=owner, response_id=response_id, output=output)
         return self._commits.do(read, owner)
