@@ -246,9 +246,7 @@ class Registry(Tables):
         with self._lock:
             heads = self._waiting.heads()
             foreground_comes = foreground_runs or self._foreground_comes()
-            heads = [
-                request for request in heads if not request.is_idle or not (foreground_comes or request.held_by_front)
-            ]
+            heads = [one for one in heads if not one.is_idle or not (foreground_comes or one.held_by_front)]
             chosen = choose(heads) if heads else None
             if chosen is not None:
                 self._waiting.take(chosen)

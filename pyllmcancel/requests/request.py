@@ -168,10 +168,7 @@ class Client(Protocol):
     """The client of a request, as far as it can be asked."""
 
     def has_left(self) -> bool:
-        """Return whether the client has closed its connection.
-
-        The engine thread calls this right before each step, so it must not wait, not even for the GIL.
-        """
+        """Return whether the client has closed its connection, without waiting: steps wait for the answer."""
 
 
 class TraceContext(NamedTuple):
@@ -199,42 +196,21 @@ class Names(NamedTuple):
 
 
 class Origin(TypedDict, total=False):
-    """The origin of a request, and the groups that it belongs to.
+    """The origin of a request, and the groups that it belongs to."""
 
-    Attributes
-    ----------
-    request_id
-        The request's id. By default one is made.
-    owner
-        The owner of the request's id, session, key and cached prefixes. By default `NO_OWNER`.
-    session
-        The group that the request belongs to, with any number of live requests. Cancelling the session cancels all of
-        them.
-    parent
-        The session whose child `session` is; a cancel reaches all descendants.
-    supersede
-        The supersede key, under which at most one request lives: of two, the one that arrived earlier is cancelled.
-    priority
-        An integer. Among an owner's requests, a higher priority starts first, and takes slots from lower ones. `IDLE`:
-        the request gives way to all others, of any owner.
-    arrived_at
-        The time of arrival in monotonic seconds, from which deadlines count. Among a key's requests, the last arrival
-        is the newest. By default now.
-    client
-        Checked right before each step: no step begins for a client that has left.
-    trace
-        For observers; the engine does not look at it.
-    """
-
-    request_id: str | None
-    owner: str
-    session: str | None
-    parent: str | None
+    request_id: str | None  # by default one is made
+    owner: str  # of the request's id, session, key and cached prefixes; by default `NO_OWNER`
+    session: str | None  # the group, with any number of live requests, that a cancel of the session reaches
+    parent: str | None  # the session whose child `session` is; a cancel reaches all descendants
+    # The supersede key, under which at most one request lives: of two, the one that arrived earlier is cancelled.
     supersede: str | None
+    # Among an owner's requests, a higher priority starts first, and takes slots from lower ones. With `IDLE` a request
+    # gives way to all others, of any owner.
     priority: int
+    # Monotonic seconds, from which deadlines count; the last arrival of a key is its newest request. By default now.
     arrived_at: float | None
-    client: Client | None
-    trace: TraceContext | None
+    client: Client | None  # asked right before each step: no step begins for a client that has left
+    trace: TraceContext | None  # for observers; the engine does not look at it
 
 
 class Request:
@@ -339,10 +315,8 @@ class Request:
         found: dict[str, Drafted] = {}
         for choice in self.choices:
             for one in choice.drafted():
-                before = found.get(one.source, Drafted(one.source, 0, 0))
-                found[one.source] = Drafted(
-                    one.source, before.n_drafted + one.n_drafted, before.n_accepted + one.n_accepted
-                )
+                old = found.get(one.source, Drafted(one.source, 0, 0))
+                found[one.source] = Drafted(one.source, old.n_drafted + one.n_drafted, old.n_accepted + one.n_accepted)
         return tuple(found.values())
 
     def n_uncomputed(self, n_usual: int) -> int:
@@ -380,18 +354,7 @@ class Request:
 
 
 # The fields of a request that its summary has, too.
-SHOWN = (
-    "id",
-    "owner",
-    "status",
-    "session",
-    "parent",
-    "supersede",
-    "priority",
-    "superseded_by",
-    "created_at",
-    "adapters",
-)
+SHOWN = ("id", "owner", "status", *Names._fields, "superseded_by", "created_at", "adapters")
 
 
 class Times(NamedTuple):

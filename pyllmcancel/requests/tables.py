@@ -161,10 +161,8 @@ class Tables:
         cancelled on its arrival.
         """
         with self._lock:
-            remembered = reversed(self._history.get(owner, ()))
-            found = self._requests.get((owner, request_id)) or next(
-                (old for old in remembered if old.id == request_id), None
-            )
+            past = reversed(self._history.get(owner, ()))
+            found = self._requests.get((owner, request_id)) or next((old for old in past if old.id == request_id), None)
             if found is None and hold > 0.0:
                 self._holds.hold_request(owner, request_id, hold)
             return found
@@ -264,8 +262,6 @@ class Tables:
         with self._lock:
             requests = [request for request in self._not_sealed(owner) if request not in self._preparing]
             cancelling = sum(request.cancellation.requested for request in requests)
-            waiting = sum(
-                not request.cancellation.requested and owner in (None, request.owner) for request in self._waiting
-            )
+            waiting = sum(not one.cancellation.requested and owner in (None, one.owner) for one in self._waiting)
             running = len(requests) - cancelling - waiting
             return Counts(waiting, running, cancelling, self._families.count_live(owner))

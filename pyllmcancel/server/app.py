@@ -128,13 +128,8 @@ def create_app(
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
 
-    app = FastAPI(
-        title="pyllmcancel",
-        version=__version__,
-        lifespan=lifespan,
-        openapi_url=None,
-        routes=[*all_routes(ui=config.ui)],
-    )
+    routes = [*all_routes(ui=config.ui)]
+    app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None, routes=routes)
     app.state.server, app.state.responses = state, responses
     open_store = None if storage is None else lambda: responses.store
     app.state.batches = batches = Batches(app, lambda: config.engine.parallel, open_store)

@@ -34,12 +34,8 @@ class FurtherDetails(Answer):
     """The details that few errors have. The last two are llama-server's."""
 
     detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
-    n_prompt_tokens: NotRequired[
-        Annotated[int, Field(default=0, description="With a prompt that is too long: its tokens.")]
-    ]
-    n_ctx: NotRequired[
-        Annotated[int, Field(default=0, description="With a prompt that is too long: tokens of context.")]
-    ]
+    n_prompt_tokens: NotRequired[Annotated[int, Field(default=0, description="If a prompt is too long: its tokens.")]]
+    n_ctx: NotRequired[Annotated[int, Field(default=0, description="If a prompt is too long: tokens of context.")]]
 
 
 class ErrorDetails(FurtherDetails):

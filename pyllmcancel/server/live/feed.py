@@ -24,6 +24,7 @@ from pyllmcancel.server.live.events import Stats
 from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, Recorder, Ring
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Audience, Frames
+from pyllmcancel.server.running.llama_metrics import Totals
 from pyllmcancel.server.running.metrics import EngineMetrics, n_paused
 from pyllmcancel.server.timer import Timer
 from pyllmcancel.shares import Shares
@@ -35,10 +36,7 @@ STATS_SECONDS = 1.0
 # whole engine loses what one core loses. The longer a flush takes, the rarer it is.
 SHARE = 0.005
 SHORTEST, LONGEST = 0.1, 5.0  # seconds between two flushes
-SHOWN_TOTALS = (
-    *("prompt_tokens", "computed_tokens", "wasted_tokens", "reused_tokens", "saved_tokens", "aborted_steps"),
-    "cancels",
-)
+SHOWN_TOTALS = [name for name in Totals._fields if name in Stats.__annotations__]
 WEIGHT = 0.25  # weight of the last flush in the estimate of a flush's cost
 
 
@@ -218,9 +216,8 @@ class Feed:
 
     def _sends_stats(self) -> bool:
         """Return whether a reader sees everything."""
-        return any(
-            one.audience.owner is None and "stats" in (one.audience.types or ("stats",)) for one in self._readers
-        )
+        audiences = (reader.audience for reader in self._readers)
+        return any(one.owner is None and (one.types is None or "stats" in one.types) for one in audiences)
 
     def _stats_fact(self) -> Iterator[PlainFact]:
         now = time.monotonic()

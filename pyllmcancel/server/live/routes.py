@@ -33,11 +33,7 @@ router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 4
 
 MAX_TYPES = 200  # characters
 Types = Annotated[
-    str | None,
-    Query(
-        max_length=MAX_TYPES,
-        description="Send only events of these types, separated by commas; snapshots are always sent.",
-    ),
+    str | None, Query(max_length=MAX_TYPES, description="Only these types, separated by commas; snapshots always come.")
 ]
 ReplicaName = Annotated[
     str | None, Query(max_length=MAX_TYPES, description="With several replicas: send the events of this one only.")
@@ -206,10 +202,7 @@ def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners
 
 
 def shown(see: Visible) -> list[RequestSummary]:
-    """Return live requests, oldest first, then the last ended ones, newest last.
-
-    Requests in preparation are left out, because no event would report that they were given up.
-    """
+    """Return a snapshot's requests: live ones but those in preparation, oldest first, then ended, newest last."""
     summaries = see.summaries()
     live = [one for one in summaries if one.ending is None and one.status is not RequestStatus.PREPARING]
     ended = [one for one in summaries if one.ending is not None]

@@ -31,9 +31,7 @@ class TimesAnswer(Answer):
     admitted: Annotated[float | None, Field(description="The request got its first slot.")]
     first_token: float | None
     cancelled: Annotated[float | None, Field(description="The cancel was requested.")]
-    ended: Annotated[
-        float | None, Field(description="Nothing is computed for the request any more, and its slots are free.")
-    ]
+    ended: Annotated[float | None, Field(description="Nothing is computed for it any more, and its slots are free.")]
 
 
 class DraftEntry(Answer):
@@ -72,9 +70,7 @@ class RequestEntry(Answer):
         Field(description="The client leaves too much unread, or others come before an idle request. It has no slot."),
     ]
     readers: NotRequired[
-        Annotated[
-            int | None, absent("The clients that read a stream that can be taken up again. At 0 it is kept going.")
-        ]
+        Annotated[int | None, absent("Clients that read a stream that can be taken up again. At 0 it is kept going.")]
     ]
     position: NotRequired[Annotated[int | None, absent("In the queue for a slot or a model; 1: the next.")]]
     tokens_ahead: NotRequired[Annotated[int | None, absent("Expected tokens of what runs, or starts before it.")]]
@@ -83,12 +79,8 @@ class RequestEntry(Answer):
     prompt_tokens_done: int
     cached_tokens: int
     completion_tokens: int
-    drafts: NotRequired[
-        Annotated[list[DraftEntry], Field(default=[], description="The sources from which tokens were drafted.")]
-    ]
-    lora: NotRequired[
-        Annotated[list[LoraEntry], Field(default=[], description="The LoRA adapters that compute the request.")]
-    ]
+    drafts: NotRequired[Annotated[list[DraftEntry], Field(default=[], description="The sources of drafted tokens.")]]
+    lora: NotRequired[Annotated[list[LoraEntry], Field(default=[], description="LoRA adapters that compute it.")]]
     max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
@@ -113,9 +105,7 @@ class CancelAnswer(Answer):
     outcome: Literal["cancelled", "already_finished"]
     reason: CancelReason | FinishReason
     phase: Annotated[RequestStatus, Field(description="The request's phase when it ended.")]
-    cancel_latency_ms: Annotated[
-        float | None, Field(description="From cancel to stopped; null if it had not stopped yet.")
-    ]
+    cancel_latency_ms: Annotated[float | None, Field(description="From cancel to stopped; null before it has stopped.")]
     usage: UsageAnswer
 
 
@@ -160,9 +150,7 @@ class SessionCancelAnswer(Answer):
     session: str
     descendants: bool
     requests: Annotated[list[CancelAnswer], Field(description="The requests that had not ended.")]
-    hold_seconds: Annotated[
-        float | None, Field(description="Seconds for which later requests are cancelled on arrival.")
-    ]
+    hold_seconds: Annotated[float | None, Field(description="Seconds in which new requests are cancelled on arrival.")]
 
 
 class StepSequence(Answer):
@@ -171,12 +159,8 @@ class StepSequence(Answer):
     slot: Annotated[int, Field(description="A number below the number of slots and idle prefixes together.")]
     phase: str
     n_tokens: int
-    n_drafted: NotRequired[
-        Annotated[int, Field(default=0, description="The last of these tokens, which were a draft.")]
-    ]
-    n_accepted: NotRequired[
-        Annotated[int, Field(default=0, description="Tokens of the draft that became part of the answer.")]
-    ]
+    n_drafted: NotRequired[Annotated[int, Field(default=0, description="The last of these tokens, which are a draft.")]]
+    n_accepted: NotRequired[Annotated[int, Field(default=0, description="Drafted tokens that are in the answer.")]]
 
 
 class StepMember(StepSequence):
@@ -190,9 +174,7 @@ class StepEntry(Answer):
     started_at: Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
     seconds: float
     sequences: list[StepMember]
-    left: Annotated[
-        list[str], Field(description="Ids of the requests that ended between this step's start and the next.")
-    ]
+    left: Annotated[list[str], Field(description="Ids of requests that ended between this step's start and the next.")]
     status: StepStatus
     spared: Annotated[bool, Field(description="A member was cancelled, and the step finished for the others.")]
     survivors: int

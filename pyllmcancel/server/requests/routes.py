@@ -23,9 +23,7 @@ router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 4
 
 MAX_HOLD_SECONDS = 60.0
 Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
-Hold = Annotated[
-    float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known yet.")
-]
+Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known.")]
 PathName = Annotated[str, Path(max_length=MAX_NAME)]
 SessionName = Annotated[str | None, Query(max_length=MAX_NAME)]
 Descendants = Annotated[bool, Query(description="Cancel the sessions below it, too.")]
@@ -40,12 +38,8 @@ class CancelBody(RequestBody):
     model_config = ConfigDict(extra="forbid")
 
     request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
-    session: str | None = Field(
-        None, max_length=MAX_NAME, description="Requests of this session, without its descendants."
-    )
-    owner: str | None = Field(
-        None, max_length=MAX_NAME, description="With an administrator's key: requests of this owner."
-    )
+    session: str | None = Field(None, max_length=MAX_NAME, description="Requests of this session, not of descendants.")
+    owner: str | None = Field(None, max_length=MAX_NAME, description="With an admin's key: requests of this owner.")
     status: wire.LiveStatus | None = None
 
     @classmethod
@@ -102,19 +96,9 @@ async def get_request(see: See, request_id: PathName) -> Any:
 
 
 @router.post(
-    "/requests/{request_id:path}/cancel",
-    summary="Cancel a request, and return how it ended",
-    responses=answers(wire.CancelAnswer)
-    | errors(404)
-    | {202: answer_of(wire.HeldAnswer, "The request may still come")},
+    "/requests/{request_id:path}/cancel", summary="Cancel a request, and return how it ended", responses=CANCELLED
 )
-@router.delete(
-    "/requests/{request_id:path}",
-    summary="Cancel a request, as by POST",
-    responses=answers(wire.CancelAnswer)
-    | errors(404)
-    | {202: answer_of(wire.HeldAnswer, "The request may still come")},
-)
+@router.delete("/requests/{request_id:path}", summary="Cancel a request, as by POST", responses=CANCELLED)
 async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
     if (found := see.find_or_hold(request_id, hold)) is not None:
         return (await see.cancel([found], wait=wait))[0]

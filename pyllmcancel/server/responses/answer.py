@@ -49,9 +49,7 @@ class ReasoningText(Answer):
 
 class OutputReasoning(AnyOutput):
     type: Literal["reasoning"]
-    summary: Annotated[
-        list[Any], Field(description="Empty: models here show their reasoning itself, not a summary of it.")
-    ]
+    summary: Annotated[list[Any], Field(description="Empty: models here show the reasoning itself, no summary of it.")]
     content: list[ReasoningText]
     encrypted_content: NotRequired[
         Annotated[str | None, absent("Present if `include` asks for it; opaque, and accepted in later requests.")]

@@ -40,9 +40,7 @@ class Reasoning(RequestBody):
     effort: Effort | None = Field(
         None, description="Effort of reasoning, for models whose chat template supports it; otherwise ignored."
     )
-    summary: str | None = Field(
-        None, description=f"{NO_EFFECT} models here show their reasoning itself, not a summary of it."
-    )
+    summary: str | None = Field(None, description=f"{NO_EFFECT} models here show the reasoning itself, no summary.")
     generate_summary: str | None = None
     context: str | None = None
     mode: str | None = None
@@ -59,9 +57,7 @@ class JsonSchema(FormatBody):
     schema_: dict[str, Any] = Field(alias="schema", description="Schema that the answer obeys.")
     strict: bool | None = Field(
         None,
-        description=(
-            "If false, parts of the schema that cannot be enforced are ignored and reported instead of refused."
-        ),
+        description=("If false, parts of the schema that cannot be enforced are ignored and reported, not refused."),
     )
 
 
@@ -116,9 +112,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
         None,
         description="Functions and custom tools that the model may call; hosted tools such as web search are ignored.",
     )
-    tool_choice: ToolChoice | None = Field(
-        None, description="`auto` is the default if there are tools.", examples=["auto"]
-    )
+    tool_choice: ToolChoice | None = Field(None, description="`auto` is the default with tools.", examples=["auto"])
     parallel_tool_calls: bool | None = Field(None, description="Allow several calls in an answer (the default).")
     max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
     text: TextConfig | None = Field(None, description="Form that the text must have.")
@@ -132,9 +126,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     )
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
     store: bool | None = Field(None, description="Store the response, so that it can be requested later (the default).")
-    background: bool | None = Field(
-        None, description="Answer at once; the response is generated even after the client has left."
-    )
+    background: bool | None = Field(None, description="Answer at once; the response is computed without a client, too.")
     previous_response_id: str | None = Field(
         None, min_length=1, max_length=MAX_NAME, description="The stored response that this input continues."
     )

@@ -76,12 +76,8 @@ async def get_response(
     request: Request,
     response_id: str,
     *,
-    stream: Annotated[
-        bool, Query(description="Stream the events of a response in the background, until it ends.")
-    ] = False,
-    starting_after: Annotated[
-        int, Query(ge=-1, description="With `stream`: start after the event of this number.")
-    ] = -1,
+    stream: Annotated[bool, Query(description="Stream the events of a background response until it ends.")] = False,
+    starting_after: Annotated[int, Query(ge=-1, description="With `stream`: the number after which to start.")] = -1,
     include_obfuscation: bool | None = None,
     include: Include = [],  # noqa: B006
 ) -> Any:

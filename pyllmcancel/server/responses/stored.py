@@ -199,10 +199,7 @@ class Responses:
     # -- conversations ------------------------------------------------------------------------------------------------
 
     async def history(self, owner: str, previous: str) -> list[dict[str, Any]]:
-        """Return the items before a response that goes on from `previous`, with the output of `previous`.
-
-        Raises ApiError if `previous` cannot be continued.
-        """
+        """Return the items before a response that goes on from `previous`; ApiError if it cannot be continued."""
         try:
             return await self.conversation(owner, previous, output=True)
         except ApiError as error:

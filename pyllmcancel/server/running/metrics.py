@@ -56,9 +56,7 @@ class EngineMetrics(Observer):
         self._queue = self._histogram(
             "queue_seconds", "Time from arrival to admission; not of idle requests.", TIME_BUCKETS, "owner"
         )
-        self._ttft = self._histogram(
-            "ttft_seconds", "Time from arrival to the first token; not of idle requests.", TIME_BUCKETS
-        )
+        self._ttft = self._histogram("ttft_seconds", "From arrival to first token; not of idle requests.", TIME_BUCKETS)
         self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
         self._latency = self._histogram(
             "cancel_latency_seconds",
@@ -72,20 +70,14 @@ class EngineMetrics(Observer):
             "Time between two steps of a request: the engine's own work, and waiting.",
             LATENCY_BUCKETS,
         )
-        self.lag = self._histogram(
-            "event_loop_lag_seconds", "Lag of the event loop: how late a timer fires.", LATENCY_BUCKETS
-        )
+        self.lag = self._histogram("event_loop_lag_seconds", "Event loop's lag: how late timers fire.", LATENCY_BUCKETS)
         self._last_step: StepRecord | None = None  # written by the engine thread
         self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that were not undone.")
         self._prompt = self._counter(
             "prompt_tokens_total", "Tokens of prompts computed, in steps that were not undone; some more than once."
         )
-        self._delivered = self._counter(
-            "tokens_delivered_total", "Tokens generated for requests that were not cancelled."
-        )
-        self._wasted = self._counter(
-            "tokens_wasted_total", "Tokens computed after their request's cancel, or in an aborted step."
-        )
+        self._delivered = self._counter("tokens_delivered_total", "Tokens of answers that were not cancelled.")
+        self._wasted = self._counter("tokens_wasted_total", "Tokens computed after a cancel, or in an aborted step.")
         self._saved = self._counter(
             "tokens_saved_total",
             "Tokens that cancels saved: of prompts, and of answers up to their limits. An answer without a limit "
@@ -93,9 +85,7 @@ class EngineMetrics(Observer):
         )
         self._unlimited: deque[int] = deque(maxlen=N_LENGTHS)  # the lengths of answers without a limit
         self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
-        self._drafted = self._counter(
-            "drafted_tokens_total", "Tokens drafted for requests that have ended, by source.", "source"
-        )
+        self._drafted = self._counter("drafted_tokens_total", "Tokens drafted for ended requests, by source.", "source")
         self._accepted_drafts = self._counter(
             "accepted_draft_tokens_total", "Those of them that became part of an answer.", "source"
         )
@@ -207,13 +197,7 @@ class EngineGauges(Collector):
                 llama_cpp=llama_cpp_commit(),
                 python=platform.python_version(),
             ),
-            _info(
-                "model",
-                "The model that is served.",
-                name=model_name,
-                description=model.description,
-                memory=model.memory_kind,
-            ),
+            _info("model", "Served model.", name=model_name, description=model.description, memory=model.memory_kind),
         )
 
     def collect(self) -> Iterable[Metric]:

@@ -66,10 +66,7 @@ class KeptAnswers(Generic[A]):
         return next((kept for kept in own or self if kept.log.ended), None)
 
     def begin(self, kept: A) -> None:
-        """Have an answer written, and let it be found. It supersedes an older one of its name.
-
-        Raises ApiError 429, and cancels the answer, if too many go on.
-        """
+        """Write an answer, to be found in place of one of its name; ApiError 429, and a cancel, if too many go on."""
         older = self.named(kept.owner, kept.name)
         if older is not None and older.request.arrived_at > kept.request.arrived_at:
             kept.cancel(CancelReason.SUPERSEDED)  # it arrived first, and was accepted later

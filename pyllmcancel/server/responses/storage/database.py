@@ -186,9 +186,7 @@ def _is_new(connection: sqlite3.Connection) -> bool:
     if application != APPLICATION:
         raise StoreError("is another program's database; name another file by --store")
     if version != VERSION:
-        raise StoreError(
-            f"is of version {version}, and this server knows version {VERSION}: name another file by --store"
-        )
+        raise StoreError(f"is of version {version}, this server knows version {VERSION}: name another file by --store")
     return False
 
 

@@ -64,9 +64,7 @@ def _part(part: ContentPart, kind: str) -> dict[str, Any]:
     match part:
         case TextPart(text=text):
             return {"type": kind, "text": text} | ({"annotations": [], "logprobs": []} if kind == "output_text" else {})
-        case ImagePart(image_url=image):
-            return {"type": "input_image", "image_url": image.url} | image.model_dump(
-                include={"detail"}, exclude_none=True
-            )
+        case ImagePart(image_url=one):
+            return {"type": "input_image", "image_url": one.url} | one.model_dump(include={"detail"}, exclude_none=True)
         case AudioPart(input_audio=sound):
             return {"type": "input_audio", "input_audio": sound.model_dump(exclude_none=True)}

@@ -16,15 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pyllmcancel.server.responses.storage import rows
-from pyllmcancel.server.responses.storage.database import (
-    LIVE,
-    StoreFullError,
-    id_taken,
-    not_ready,
-    open_database,
-    reserve,
-)
+from pyllmcancel.server.responses.storage import database, rows
 from pyllmcancel.server.responses.storage.rows import LOST, Part, Stored, said
 from pyllmcancel.server.responses.storage.writer import Writer
 
@@ -62,15 +54,17 @@ class Store:
         self._commits = Writer(self._connect, self._tidy)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = open_database(self._path)
+        connection = database.open_database(self._path)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            n_lost = connection.execute(f"UPDATE responses SET status = '{LOST}' WHERE status IN (?, ?)", LIVE).rowcount
+            n_lost = connection.execute(
+                f"UPDATE responses SET status = '{LOST}' WHERE status IN (?, ?)", database.LIVE
+            ).rowcount
             self._count(connection)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             connection.close()
-            raise not_ready(self._path, error) from None
+            raise database.not_ready(self._path, error) from None
         if n_lost:
             logger.warning("%d responses were running when the last server ended, and are marked as failed", n_lost)
         return connection
@@ -95,7 +89,7 @@ class Store:
         deleting running responses, or other owners' shares.
         """
         if size > self._max_bytes:
-            raise StoreFullError(f"the response is longer than the store may be, which is {self._max_bytes:,} bytes")
+            raise database.StoreFullError(f"the response is longer than the store may be: {self._max_bytes:,} bytes")
         if time.monotonic() - self._swept_at > SWEEP_SECONDS:
             self._sweep(connection)
         connection.execute("SAVEPOINT before")
@@ -104,7 +98,7 @@ class Store:
             if not any(forget(connection, one, EVER, 1) for one in who_may_lose(connection, owner, size)):
                 connection.execute("ROLLBACK TO before")
                 connection.execute("RELEASE before")
-                raise StoreFullError("the store has no room for the response beside those that are running")
+                raise database.StoreFullError("the store has no room for the response beside those that are running")
         connection.execute("RELEASE before")
 
     def _sweep(self, connection: sqlite3.Connection) -> None:
@@ -119,7 +113,7 @@ class Store:
         """Return free pages to the disk, some at a time; returns whether there are more. In no transaction."""
         if self._path is None:
             return False
-        reserve(self._path)
+        database.reserve(self._path)
         with suppress(sqlite3.Error):  # a failure now costs nobody anything
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             if free > FREE_PAGES:
@@ -145,7 +139,7 @@ class Store:
             try:
                 connection.execute(ADD, (*row, time.time(), size, *texts))
             except sqlite3.IntegrityError:
-                raise id_taken() from None
+                raise database.id_taken() from None
 
         return self._commits.do(work, owner, stores=True)
 
@@ -228,7 +222,7 @@ def forget(connection: sqlite3.Connection, owner: int, used_before: float, most:
     which = """DELETE FROM {0} WHERE rowid IN (
         SELECT rowid FROM {0} WHERE owner = (SELECT owner FROM held WHERE rowid = ?)
         AND used < ? AND {1} ORDER BY used LIMIT ?)"""
-    for table, rests in ("responses", f"status NOT IN {LIVE}"), ("objects", "busy = 0"):
+    for table, rests in ("responses", f"status NOT IN {database.LIVE}"), ("objects", "busy = 0"):
         if (n := connection.execute(which.format(table, rests), (owner, used_before, most)).rowcount) > 0:
             return n
     return 0
