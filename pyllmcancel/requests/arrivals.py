@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
@@ -21,6 +22,7 @@ REFUSED = Ending(FinishReason.ERROR, Usage(), RequestStatus.PREPARING, error="th
 ESCAPED = codecs.getencoder("unicode_escape")  # looked up here: Python imports a codec at its first use
 
 
+@dataclass(frozen=True, slots=True)
 class Arrivals:
     """Lists and accepts requests, from any thread.
 
@@ -28,19 +30,11 @@ class Arrivals:
     in a front, where requests are not accepted by this.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        endings: Endings,
-        watcher: Watcher | None,
-        observers: Observers,
-        deadlines: Mapping[Deadline, float | None],
-    ) -> None:
-        self._registry = registry
-        self._endings = endings
-        self._watcher = watcher
-        self._observers = observers
-        self._deadlines = deadlines
+    _registry: Registry
+    _endings: Endings
+    _watcher: Watcher | None
+    _observers: Observers
+    _deadlines: Mapping[Deadline, float | None]
 
     def arrive(self, request: Request) -> None:
         """List a request to prepare, or change nothing: InvalidRequestError, QueueFullError or EngineClosedError."""

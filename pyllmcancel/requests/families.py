@@ -127,7 +127,10 @@ class Families:
                 del session.parent.children[name]
             session.parent = self._get(owner, parent)
             session.parent.children[name] = session
-        self._use(sessions, session)
+        now = time.time()
+        for used in session.lineage():  # to the end of the order, before their ancestors
+            used.used = now
+            sessions[used.name] = sessions.pop(used.name)
         return session
 
     def join(self, request: Request) -> None:
@@ -197,9 +200,3 @@ class Families:
 
     def _get(self, owner: str, name: str) -> Session:
         return self._sessions[owner].setdefault(name, Session(owner, name))
-
-    def _use(self, sessions: dict[str, Session], session: Session) -> None:
-        now = time.time()
-        for one in session.lineage():
-            one.used = now
-            sessions[one.name] = sessions.pop(one.name)

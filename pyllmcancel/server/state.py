@@ -108,18 +108,16 @@ class ServerState:
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
-        # set by `process.Server`: still serving, but load balancers should send new requests elsewhere
+        # Set by the application: whether the store's disk is full; what is made beside the load, before any request.
+        self.is_store_full: Callable[[], bool] = lambda: False
+        self.beside_loading: asyncio.Task[Any] | None = None
+        # Set by `process.Server`: still serving, but load balancers should send new requests elsewhere; the calls at
+        # a failed load, at the engine's death, by its thread after all endings, at a load that goes on though it was
+        # given up, and when the model is loaded.
         self.leaving = False
-        self.is_store_full: Callable[[], bool] = lambda: False  # set by the application
-        # Set by `process.Server`: a server should end if it will never have a model, or if its engine has died. The
-        # engine's thread calls the second one, after all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
         self.on_engine_death: Callable[[], None] | None = None
-        # set by `process.Server`, too: ends the process, since a load goes on that was given up
         self.on_stuck_load: Callable[[], None] | None = None
-        # set by the application: what is made while the model is loaded, and must be there before a request is served
-        self.beside_loading: asyncio.Task[Any] | None = None
-        # set by `process.Server`, too: called when the model is loaded
         self.on_ready: Callable[[Engine], None] | None = None
 
     @property

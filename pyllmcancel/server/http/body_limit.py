@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -103,13 +104,13 @@ class BodyLimit:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+@dataclass(slots=True)
 class Hold:
     """One body's share of the limit."""
 
-    def __init__(self, held: Shares, owner: str) -> None:
-        self._held = held
-        self._owner = owner
-        self._taken = 0
+    _held: Shares
+    _owner: str
+    _taken: int = 0
 
     def grow(self, length: int) -> None:
         """Hold the room of a body that has this length so far; ApiError 503 if there is none."""

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pyllmcancel.engine.engine import Engine
@@ -40,13 +41,13 @@ SHOWN_TOTALS = [name for name in Totals._fields if name in Stats.__annotations__
 WEIGHT = 0.25  # weight of the last flush in the estimate of a flush's cost
 
 
+@dataclass(eq=False, slots=True)
 class Reader:
     """One reader: the last fact that it has read, and the function that drops it."""
 
-    def __init__(self, audience: Audience, place: int, drop: Callable[[], object]) -> None:
-        self.audience = audience
-        self.place = place
-        self.drop = drop
+    audience: Audience
+    place: int
+    drop: Callable[[], object]
 
 
 class Feed:
