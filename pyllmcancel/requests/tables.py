@@ -237,11 +237,7 @@ class Tables:
             return waiting, [one for one in others if not (one.cancellation.requested or one.is_idle)]
 
     def _not_sealed(self, owner: str | None) -> list[Request]:
-        return [
-            request
-            for request in self._requests.values()
-            if not request.cancellation.sealed and owner in (None, request.owner)
-        ]
+        return [one for one in self._requests.values() if not one.cancellation.sealed and owner in (None, one.owner)]
 
     def history(self, owner: str | None = None) -> list[RequestSummary]:
         """Return the last ended requests, newest first."""

@@ -54,9 +54,7 @@ async def follow_events(
     *,
     replica: ReplicaName = None,
     last_event_id: EventId = None,
-    header: Annotated[
-        str | None, Header(alias="Last-Event-ID", description="Resume after this event, if it is remembered.")
-    ] = None,
+    header: Annotated[str | None, Header(alias="Last-Event-ID", description="Resume after this event.")] = None,
 ) -> Any:
     state = state_of(http)
     owner = owner_of(http.scope)

@@ -65,10 +65,7 @@ class RequestEntry(Answer):
     priority: int | Literal["idle"]
     n: Annotated[int, Field(ge=1, description="Choices.")]
     slots: list[int]
-    paused: Annotated[
-        bool,
-        Field(description="The client leaves too much unread, or others come before an idle request. It has no slot."),
-    ]
+    paused: Annotated[bool, Field(description="It has no slot: its client reads too little, or others come first.")]
     readers: NotRequired[
         Annotated[int | None, absent("Clients that read a stream that can be taken up again. At 0 it is kept going.")]
     ]

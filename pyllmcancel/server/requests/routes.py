@@ -129,9 +129,7 @@ def unknown_id() -> ApiError:
 
 
 @router.get("/sessions", summary="Sessions, the most recently used first", responses=answers(wire.SessionList))
-async def list_sessions(
-    see: See, live: Annotated[bool, Query(description="Only the sessions that have live requests.")] = False
-) -> Any:
+async def list_sessions(see: See, live: Annotated[bool, Query(description="With live requests only.")] = False) -> Any:
     sessions = [wire.session_entry(one) for one in see.sessions() if one.requests or not live]
     return JSONResponse(wire.SessionList(object="list", data=sessions))
 

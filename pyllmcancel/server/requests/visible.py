@@ -142,9 +142,7 @@ def without_prefix(name: str) -> list[str]:
 
 async def visible(
     http: HttpRequest,
-    owner: Annotated[
-        str | None, Query(max_length=MAX_NAME, description="With an administrator's key: show this owner's only.")
-    ] = None,
+    owner: Annotated[str | None, Query(max_length=MAX_NAME, description="For admins: show only this owner's.")] = None,
 ) -> Visible:
     """Return what the sender of `http` may see. A coroutine, because FastAPI would call a function in a thread."""
     own = None if exchange_of(http.scope).is_admin else owner_of(http.scope)

@@ -51,9 +51,7 @@ class OutputReasoning(AnyOutput):
     type: Literal["reasoning"]
     summary: Annotated[list[Any], Field(description="Empty: models here show the reasoning itself, no summary of it.")]
     content: list[ReasoningText]
-    encrypted_content: NotRequired[
-        Annotated[str | None, absent("Present if `include` asks for it; opaque, and accepted in later requests.")]
-    ]
+    encrypted_content: NotRequired[Annotated[str | None, absent("If `include` asks for it; for later requests.")]]
 
 
 class OutputToolCall(AnyOutput):

@@ -37,9 +37,7 @@ RENAMED = {
 
 
 class Reasoning(RequestBody):
-    effort: Effort | None = Field(
-        None, description="Effort of reasoning, for models whose chat template supports it; otherwise ignored."
-    )
+    effort: Effort | None = Field(None, description="Effort of reasoning, where the model's chat template supports it.")
     summary: str | None = Field(None, description=f"{NO_EFFECT} models here show the reasoning itself, no summary.")
     generate_summary: str | None = None
     context: str | None = None
@@ -55,10 +53,7 @@ class JsonSchema(FormatBody):
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["answer"])
     description: str | None = None
     schema_: dict[str, Any] = Field(alias="schema", description="Schema that the answer obeys.")
-    strict: bool | None = Field(
-        None,
-        description=("If false, parts of the schema that cannot be enforced are ignored and reported, not refused."),
-    )
+    strict: bool | None = Field(None, description="If false, parts that cannot be enforced are reported, not refused.")
 
 
 TextFormat = Annotated[form.TextFormat | JsonObject | JsonSchema, Field(discriminator="type")]
@@ -66,9 +61,7 @@ TextFormat = Annotated[form.TextFormat | JsonObject | JsonSchema, Field(discrimi
 
 class TextConfig(FormatBody):
     format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = Field(
-        None, description="Ignored, because models here have no such setting."
-    )
+    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Ignored: models here have none.")
 
 
 class StreamOptions(Sent):
@@ -100,10 +93,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     request_class = "chat"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"conversation": (), "prompt": ()}
 
-    input: Input = Field(
-        description="Input that the model answers: a text, or items.",
-        examples=["Write a function that adds two numbers."],
-    )
+    input: Input = Field(description="Input that the model answers: a text, or items.", examples=["Add two numbers."])
     instructions: str | None = Field(None, description="Instructions that the model gets before everything else.")
     stream: Switch = Field(False, description="Answer in server-sent events while the response is generated.")
     stream_options: StreamOptions | None = None
@@ -117,13 +107,9 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
     text: TextConfig | None = Field(None, description="Form that the text must have.")
     reasoning: Reasoning | None = None
-    top_logprobs: int | None = between(
-        0, MAX_LOGPROBS, f"With `{LOGPROBS}` in `include`: number of the likeliest tokens to report."
-    )
+    top_logprobs: int | None = between(0, MAX_LOGPROBS, f"With `{LOGPROBS}` in `include`: likeliest tokens to report.")
     include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")
-    truncation: Literal["auto", "disabled"] | None = Field(
-        None, description="An input that is too long is refused, never truncated."
-    )
+    truncation: Literal["auto", "disabled"] | None = Field(None, description="An input too long is refused, never cut.")
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
     store: bool | None = Field(None, description="Store the response, so that it can be requested later (the default).")
     background: bool | None = Field(None, description="Answer at once; the response is computed without a client, too.")

@@ -86,17 +86,13 @@ class EngineMetrics(Observer):
         self._unlimited: deque[int] = deque(maxlen=N_LENGTHS)  # the lengths of answers without a limit
         self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
         self._drafted = self._counter("drafted_tokens_total", "Tokens drafted for ended requests, by source.", "source")
-        self._accepted_drafts = self._counter(
-            "accepted_draft_tokens_total", "Those of them that became part of an answer.", "source"
-        )
+        self._accepted_drafts = self._counter("accepted_draft_tokens_total", "Those of them in an answer.", "source")
         for source in SOURCES:
             self._drafted.labels(source)
             self._accepted_drafts.labels(source)
         self._aborted = self._counter("steps_aborted_total", "Steps aborted in the middle.")
         self._redone = self._counter("steps_redone_total", "Aborted steps that were computed again for the survivors.")
-        self._spared = self._counter(
-            "steps_spared_total", "Steps that were not aborted after a cancel, for the sake of the survivors."
-        )
+        self._spared = self._counter("steps_spared_total", "Steps not aborted after a cancel, for the survivors' sake.")
 
     def watch(self, engine: Engine, model_name: str) -> None:
         """Add the gauges of `engine`, which are read at each scrape."""
