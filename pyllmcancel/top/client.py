@@ -86,9 +86,8 @@ def open_client(url: str, api_key: str) -> httpx.Client:
         raise ServerError(f"--url {plain(url)} is not a server's address, such as http://127.0.0.1:8000")
     if not api_key.isascii():
         raise ServerError("--api-key contains characters that a header cannot carry")
-    return httpx.Client(
-        base_url=parsed, headers={"Authorization": f"Bearer {api_key}"} if api_key else {}, timeout=SECONDS
-    )
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    return httpx.Client(base_url=parsed, headers=headers, timeout=SECONDS)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from pyllmcancel.shares import Remembered
 logger = logging.getLogger("pyllmcancel.server")
 
 ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+Items, Events = Sequence[Any], Sequence[ResponseEvent]
 MAX_PARTS = 32  # parts of a conversation, on this server and others in turn
 MAX_HANDED = 64  # parts of conversations, each of `MAX_TO_WORKERS` at most
 MAX_UNSTORED = 256  # remembered ends of responses that could not be stored
@@ -121,11 +122,7 @@ class Responses:
         return background
 
     async def _finish(
-        self,
-        added: Future[None],
-        background: BackgroundResponse,
-        response: ResponseAnswer,
-        last: Sequence[ResponseEvent],
+        self, added: Future[None], kept: BackgroundResponse, response: ResponseAnswer, last: Events
     ) -> None:
         """Store a response's end, and its events, of which the last ones are yet to be written."""
         try:
@@ -133,13 +130,13 @@ class Responses:
         except ApiError:
             return  # `begin` reports it; another response may be stored under this id
         try:
-            log = await asyncio.to_thread(packed, background.log.content, last)
-            await done(self.store.finish(background.owner, response, log))
+            log = await asyncio.to_thread(packed, kept.log.content, last)
+            await done(self.store.finish(kept.owner, response, log))
         except Exception as error:  # any error: whoever waits for the end must get one
             shown = api_error(error)
-            facts = {"request_id": background.request.id}
-            logger.error("response %s: %s", background.name, shown.message, exc_info=shown is not error, extra=facts)
-            self._unstored.put(background.owner, background.name, background)
+            facts = {"request_id": kept.request.id}
+            logger.error("response %s: %s", kept.name, shown.message, exc_info=shown is not error, extra=facts)
+            self._unstored.put(kept.owner, kept.name, kept)
             raise shown from error
 
     async def close(self) -> None:
@@ -150,15 +147,7 @@ class Responses:
 
     # -- in the store -------------------------------------------------------------------------------------------------
 
-    async def keep(
-        self,
-        owner: str,
-        items: Sequence[Any],
-        response: ResponseAnswer,
-        _last: Sequence[ResponseEvent],
-        *,
-        replaces: bool,
-    ) -> None:
+    async def keep(self, owner: str, items: Items, response: ResponseAnswer, _last: Events, *, replaces: bool) -> None:
         """Store a response that has ended; ApiError if that is not possible. `replaces` is as in `begin`."""
         await done(self._add(owner, response, items, replaces=replaces))
 
