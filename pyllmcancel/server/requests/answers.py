@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason, Deadline
-from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
+from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.families import SessionSummary
 from pyllmcancel.requests.observer import StepPart, StepRecord
 from pyllmcancel.requests.request import IDLE, RequestSummary
@@ -226,31 +226,17 @@ def outside_status(summary: RequestSummary) -> OutsideStatus:
             return "finished"
 
 
-def cancel_answer(
-    request_id: str,
-    reason: CancelReason | FinishReason,
-    phase: RequestStatus,
-    usage: Usage,
-    latency: float | None = None,
-    *,
-    cancelled: bool = True,
-) -> CancelAnswer:
-    """The answer to a cancel; `latency` in seconds."""
+def cancel_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
+    """Return the answer to a cancel of a request that has ended, maybe `before` the cancel came."""
+    cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
     return {
         "id": request_id,
         "outcome": "cancelled" if cancelled else "already_finished",
-        "reason": reason,
-        "phase": phase,
-        "cancel_latency_ms": milliseconds(latency),
-        "usage": usage_json(usage),
+        "reason": ending.cancel_reason or ending.finish_reason,
+        "phase": ending.phase,
+        "cancel_latency_ms": milliseconds(ending.cancel_latency),
+        "usage": usage_json(ending.usage),
     }
-
-
-def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
-    """Return the answer to a cancel of a request that has ended, maybe `before` the cancel came."""
-    cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
-    reason = ending.cancel_reason or ending.finish_reason
-    return cancel_answer(request_id, reason, ending.phase, ending.usage, ending.cancel_latency, cancelled=cancelled)
 
 
 def step_entry(record: StepRecord) -> StepEntry:

@@ -10,6 +10,7 @@ from fastapi import Depends, Query
 from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.families import SessionSummary
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
@@ -116,12 +117,13 @@ async def report(target: Target, *, wait: bool) -> wire.CancelAnswer:
     """Report how a cancelled request ended, or its present phase."""
     if isinstance(target, RequestSummary):
         assert target.ending is not None
-        return wire.ended_answer(target.id, target.ending, before=True)
+        return wire.cancel_answer(target.id, target.ending, before=True)
     reason = target.cancellation.reason
     if wait or target.ended.done() or reason is None:  # without a reason the cancel came too late
         # Shielded: a client that leaves here must not undo anything.
-        return wire.ended_answer(target.id, await asyncio.shield(asyncio.wrap_future(target.ended)))
-    return wire.cancel_answer(target.id, reason, target.status, target.usage())
+        return wire.cancel_answer(target.id, await asyncio.shield(asyncio.wrap_future(target.ended)))
+    so_far = Ending(FinishReason.CANCELLED, target.usage(), target.status, cancel_reason=reason)
+    return wire.cancel_answer(target.id, so_far)
 
 
 def only(owners: Set[str], hold: float) -> str:
