@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any, Literal
 
@@ -128,16 +129,11 @@ def stream_of(*events: type) -> Responses:
 def describe(app: FastAPI, config: ServerConfig) -> None:
     """Make `app` answer ``/openapi.json``, which is written once: it takes a quarter of a second, with the GIL."""
 
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = whole_page(app, config)
-        return app.openapi_schema
-
     @cache
     def text() -> bytes:
-        return bytes(JSONResponse(openapi()).body)
+        return bytes(JSONResponse(whole_page(app, config)).body)
 
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = lambda: json.loads(text())  # type: ignore[method-assign]
     app.state.openapi_text = text
 
 
