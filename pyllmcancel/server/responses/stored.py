@@ -39,7 +39,8 @@ from pyllmcancel.shares import Remembered
 logger = logging.getLogger("pyllmcancel.server")
 
 ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
-Items, Events = Sequence[Any], Sequence[ResponseEvent]
+Items = Sequence[Any]
+Events = Sequence[ResponseEvent]
 MAX_PARTS = 32  # parts of a conversation, on this server and others in turn
 MAX_HANDED = 64  # parts of conversations, each of `MAX_TO_WORKERS` at most
 MAX_UNSTORED = 256  # remembered ends of responses that could not be stored
