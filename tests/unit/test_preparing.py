@@ -70,7 +70,7 @@ def test_a_refused_request_leaves_only_what_others_have_named_and_comes_too_late
         assert not table.endings.cancel(request, CancelReason.EXPLICIT)
         assert request.ended.result(0).finish_reason is FinishReason.ERROR
     (session,) = registry.sessions()
-    assert (session.requests, session.n_requests) == (("other",), 1)
+    assert (session.requests, session.n_requests) == (["other"], 1)
     assert registry.preparing("k") == []
     table.observer.request_added.assert_not_called()
 
@@ -139,7 +139,7 @@ def test_a_request_gets_the_names_of_its_body_when_that_has_been_read(table: Tab
     assert request.priority == 1
     registry.accept(request)
     (session,) = registry.sessions()
-    assert (session.requests, session.n_requests) == (("r",), 1)
+    assert (session.requests, session.n_requests) == (["r"], 1)
 
 
 def test_names_that_are_refused_leave_the_request_without_any(table: Table, registry: Registry) -> None:
