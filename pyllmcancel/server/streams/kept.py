@@ -126,6 +126,7 @@ class KeptAnswer:
         self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)  # the events so far
         self.n_readers = 0  # the clients that read it now
         self.started, self.completed = time.time(), 0.0  # seconds since the epoch; 0 until the end
+        self._seconds = keeping.seconds
         self._keeping = keeping
         self._stream = stream
         self._events = events
@@ -192,8 +193,8 @@ class KeptAnswer:
     def expect_reader(self) -> None:
         """Have a reader come in time, counted from the first call since there was one."""
         if self.n_readers == 0 and not (self.timer.is_set or self.log.ended or self._keeping.is_stored):
-            self.timer.start(self._keeping.seconds, lambda: self.cancel(CancelReason.DISCONNECT))
+            self.timer.start(self._seconds, lambda: self.cancel(CancelReason.DISCONNECT))
 
     def expire(self, forget: Callable[[Self], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""
-        self.timer.start(self._keeping.seconds, lambda: forget(self))
+        self.timer.start(self._seconds, lambda: forget(self))
