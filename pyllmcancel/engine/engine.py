@@ -32,12 +32,12 @@ from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, error_text
 from pyllmcancel.pooling import DOES_NOT_GENERATE, DOES_NOT_POOL
 from pyllmcancel.requests.arrivals import Arrivals
-from pyllmcancel.requests.effects import Counts
 from pyllmcancel.requests.endings import Endings
-from pyllmcancel.requests.observer import NullObserver, Observers, StepTrace
+from pyllmcancel.requests.observer import Observer, Observers, StepTrace
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import NO_OWNER, Request
+from pyllmcancel.requests.tables import Counts
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
 from pyllmcancel.sampling import advised_sampling
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from pyllmcancel.media.library import MediaLibrary
     from pyllmcancel.pooling import Pooling
     from pyllmcancel.requests.adapter_table import AdapterTable
-    from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.request import Origin, RequestSummary
     from pyllmcancel.scheduling.disk_floor import DiskCounts
     from pyllmcancel.scheduling.forecast import Ahead
@@ -107,7 +106,7 @@ class Engine(Calls):
         self._forecast = Forecast(
             self.registry, workload.scheduler.order, self.config.parallel, self.config.max_running
         )
-        self._observers = Observers(observer or NullObserver(), self._forecast)
+        self._observers = Observers(observer or Observer(), self._forecast)
         self._endings = Endings(self.registry, self._observers)
         self._endings.retry_after = self._forecast.until_next_start
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)

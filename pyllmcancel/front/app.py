@@ -37,7 +37,7 @@ from pyllmcancel.server.limits import GIL_SECONDS, WORKERS
 from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
 from pyllmcancel.server.responses.storage.store import Store
-from pyllmcancel.server.running.supervision import Supervision
+from pyllmcancel.server.running.process import Supervision
 from pyllmcancel.server.streams import routes as streams_routes
 from pyllmcancel.shares import Shares
 

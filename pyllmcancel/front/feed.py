@@ -25,11 +25,11 @@ from pyllmcancel.front.upstream import Broken, WorkerConnection
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.connection import until_left
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.live.events import TYPES
-from pyllmcancel.server.live.response import unknown_replica, until_left
-from pyllmcancel.server.live.routes import Types, named_types
+from pyllmcancel.server.live.routes import Types, named_types, unknown_replica
 from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import request_entry
 from pyllmcancel.server.requests.visible import See, may_see_all

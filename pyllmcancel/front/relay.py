@@ -129,7 +129,7 @@ class Relay:
         for timer in self._timers:
             timer.cancel()
         if self.kept is not None:
-            self.kept.kept.stop_timer()
+            self.kept.kept.timer.stop()
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Ending
     from pyllmcancel.front.worker import Worker
-    from pyllmcancel.requests.effects import Accepted
     from pyllmcancel.requests.request import Names, Origin, RequestSummary
+    from pyllmcancel.requests.tables import Accepted
     from pyllmcancel.server.streams.kept import Keeping
 
 

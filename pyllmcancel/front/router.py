@@ -32,11 +32,10 @@ from pyllmcancel.front.replica import Claim
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.connection import connection_of, until_left, watched
 from pyllmcancel.server.http.exchange import exchange_of, mark_client_gone, owner_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_STREAMS, SMALL_BODY
-from pyllmcancel.server.live.response import until_left
 from pyllmcancel.server.origin import plain_origin, priority_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers

@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.adapters import UNADAPTED, Adapted
+from pyllmcancel.adapters import UNADAPTED, Adapted, Adapter, Scales
+from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyllmcancel._native import Model
-    from pyllmcancel.adapters import Adapter, Scales
-    from pyllmcancel.config import EngineConfig
 
 MAX_SCALE = 1e6  # far beyond all that is useful, and far below what a float can hold
 SINGLE = struct.Struct("=f")
@@ -33,13 +31,7 @@ class LoadedAdapter(NamedTuple):
 
 
 class AdapterTable:
-    """The adapters that were loaded with a model, by their numbers.
-
-    Parameters
-    ----------
-    config
-        Says which files were loaded, and with which scales the engine begins.
-    """
+    """The adapters that were loaded with a model, by their numbers, from the files and with the scales of `config`."""
 
     def __init__(self, model: Model, config: EngineConfig) -> None:
         self._facts = list(model.adapters)
@@ -52,22 +44,14 @@ class AdapterTable:
 
     def set_scales(self, asked: Iterable[tuple[int, float]]) -> None:
         """Set the scales of requests that are submitted from now on and ask for none; 0 where `asked` says nothing.
-
-        Raises
-        ------
-        InvalidRequestError
-            There is no such adapter, or the scale is not a number to multiply with. Nothing was changed.
+        InvalidRequestError, and nothing is changed, if there is no such adapter, or no such scale.
         """
         scales = self._checked(asked)
         self._scales = tuple(scales.get(number, 0.0) for number in range(len(self._facts)))
 
     def scales(self, asked: Iterable[tuple[int, float]] | None = None) -> Scales:
-        """Return the adapters that a request asks for, or those of a request that asks for none.
-
-        Raises
-        ------
-        InvalidRequestError
-            As `set_scales`; or the request asks for several activated adapters.
+        """Return the adapters that a request asks for, or those of a request that asks for none. InvalidRequestError
+        as by `set_scales`, and for several activated adapters.
         """
         wanted = dict(enumerate(self._scales)) if asked is None else self._checked(asked)
         scales = tuple((number, scale) for number, scale in sorted(wanted.items()) if single(scale) != 0.0)

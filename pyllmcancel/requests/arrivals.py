@@ -1,26 +1,20 @@
-"""The arrival of a request, its preparation, and its acceptance: reported, logged, given its deadline. What it
-supersedes ends with that.
-"""
+"""The arrival of a request, its preparation, and its acceptance: reported, logged, given its deadlines."""
 
 from __future__ import annotations
 
 import codecs
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyllmcancel.requests.effects import Accepted
-    from pyllmcancel.requests.endings import Endings
-    from pyllmcancel.requests.observer import Observers
-    from pyllmcancel.requests.registry import Registry
-    from pyllmcancel.requests.request import Names, Request
-    from pyllmcancel.requests.tables import GiveUp
-    from pyllmcancel.requests.watcher import Watcher
+from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.observer import Observers
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Names, Request
+from pyllmcancel.requests.tables import Accepted
+from pyllmcancel.requests.watcher import Watcher
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -28,48 +22,27 @@ REFUSED = Ending(FinishReason.ERROR, Usage(), RequestStatus.PREPARING, error="th
 ESCAPED = codecs.getencoder("unicode_escape")  # looked up here: Python imports a codec at its first use
 
 
+@dataclass(frozen=True, slots=True)
 class Arrivals:
     """Lists and accepts requests, from any thread.
 
-    Parameters
-    ----------
-    watcher
-        Has the deadlines; None in a front, where requests are not accepted by this.
-    deadlines
-        The seconds of the deadlines of requests that name none, except idle ones; None for no deadline.
+    `deadlines` are the seconds for requests that name none, except idle ones; None: no deadline. The `watcher` is None
+    in a front, where requests are not accepted by this.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        endings: Endings,
-        watcher: Watcher | None,
-        observers: Observers,
-        deadlines: Mapping[Deadline, float | None],
-    ) -> None:
-        self._registry = registry
-        self._endings = endings
-        self._watcher = watcher
-        self._observers = observers
-        self._deadlines = deadlines
+    _registry: Registry
+    _endings: Endings
+    _watcher: Watcher | None
+    _observers: Observers
+    _deadlines: Mapping[Deadline, float | None]
 
     def arrive(self, request: Request) -> None:
-        """List a request that has to be prepared; InvalidRequestError, QueueFullError or EngineClosedError, and nothing
-        is changed, if it cannot be listed.
-        """
+        """List a request to prepare, or change nothing: InvalidRequestError, QueueFullError or EngineClosedError."""
         end_cancelled(self._observers, self._endings, self._registry.arrive(request))
 
     def name(self, request: Request, names: Names) -> None:
         """Note the groups of a request in preparation; raises as `arrive`, or RequestCancelled."""
         end_cancelled(self._observers, self._endings, self._registry.name(request, names))
-
-    def begin_work(self, request: Request, give_up: GiveUp) -> None:
-        """Make the caller responsible for a request in preparation until `end_work`, which any thread may call.
-
-        A cancel calls `give_up`, which must be quick, from any thread. The request ends when the work has stopped; a
-        request without any work in progress ends at once. RequestCancelled if the request was cancelled before.
-        """
-        self._registry.begin_work(request, give_up)
 
     def end_work(self, request: Request) -> None:
         """Note that the work for a request has stopped, and end the request if it was cancelled meanwhile."""

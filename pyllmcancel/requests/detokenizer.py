@@ -11,26 +11,11 @@ from collections.abc import Callable, Sequence
 
 
 class Detokenizer:
-    """Incremental text of one choice.
+    """Incremental text of one choice, of the bytes that `piece` returns for each token.
 
-    Parameters
-    ----------
-    piece
-        Returns the bytes of a token.
-    stop
-        Stop strings, none of them empty. Text from the first match on is dropped.
-    min_indent
-        A line that is indented by fewer blanks is dropped, with all that follows. The first line, which the prompt
-        began, is exempt.
-    skip
-        Bytes that the answer begins with, and that are not part of its text.
-
-    Attributes
-    ----------
-    stopped_by
-        The stop string that is complete.
-    outdented
-        True if such a line has come.
+    Text from the first `stop` string on is dropped; `stopped_by` is the one that is complete. A line that is indented
+    by fewer blanks than `min_indent` is dropped, with all that follows, and sets `outdented`; the first line, which the
+    prompt began, is exempt. The answer begins with the bytes `skip`, which are not part of its text.
     """
 
     __slots__ = ("_decoder", "_held", "_indent", "_min_indent", "_piece", "_skip", "_stop", "outdented", "stopped_by")

@@ -13,32 +13,21 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from pyllmcancel.adapters import Scales
 from pyllmcancel.cancellation import CancelReason, Deadline, reason_text
-from pyllmcancel.events import Ending, FinishReason, RequestStatus
+from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
+from pyllmcancel.requests.observer import Observers
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Outbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyllmcancel.adapters import Scales
-    from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.requests.observer import Observers
-    from pyllmcancel.requests.registry import Registry
-    from pyllmcancel.requests.request import Request
 
 logger = logging.getLogger("pyllmcancel.engine")
 
 
 class Endings:
-    """Takes every cancel, and writes the one ending of each request.
-
-    Parameters
-    ----------
-    logs
-        Log them.
-    """
+    """Takes every cancel, and writes the one ending of each request, in the log too if it `logs`."""
 
     def __init__(self, registry: Registry, observers: Observers, *, logs: bool = True) -> None:
         self._registry = registry
@@ -60,9 +49,7 @@ class Endings:
         return True
 
     def shut_down(self, *, accepted: bool = True) -> None:
-        """Accept no more requests, and cancel those in preparation, idle ones and, by default, the `accepted` ones; the
-        engine thread ends when all of them have ended.
-        """
+        """Accept no more requests; cancel those in preparation, idle ones and, by default, the `accepted` ones."""
         self._registry.close()
         for request in self._registry.requests():
             if accepted or request.is_idle or request.status is RequestStatus.PREPARING:
@@ -76,10 +63,8 @@ class Endings:
 
     def bury(self, request: Request, outbox: Outbox, error: str) -> None:
         """End a request of the engine thread. That thread is dying, maybe in the middle of ending this request."""
-        if not request.cancellation.sealed:
-            self._registry.seal(request)
         if not request.ended.done():
-            self._write(request, FinishReason.ERROR, outbox, error=error)
+            self.conclude(request, FinishReason.ERROR, outbox, error=error, is_sealed=request.cancellation.sealed)
 
     def conclude(
         self,
@@ -90,26 +75,15 @@ class Endings:
         last: Delta | None = None,
         error: str | None = None,
         param: str | None = None,
+        is_sealed: bool = False,
     ) -> None:
         """End `request`. The calling thread must be responsible for it.
 
         A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
         answer look complete, is then not sent.
         """
-        self._registry.seal(request)
-        self._write(request, finish_reason, outbox, last=last, error=error, param=param)
-
-    def _write(
-        self,
-        request: Request,
-        finish_reason: FinishReason,
-        outbox: Outbox,
-        *,
-        last: Delta | None = None,
-        error: str | None = None,
-        param: str | None = None,
-    ) -> None:
-        """Write the ending of a sealed request."""
+        if not is_sealed:
+            self._registry.seal(request)
         reason = request.cancellation.reason
         if reason is not None:
             finish_reason, last, error, param = FinishReason.CANCELLED, None, None, None
@@ -150,49 +124,33 @@ class Endings:
     def _log(self, request: Request, ending: Ending) -> None:
         if not self._logs or not (logger.isEnabledFor(logging.INFO) or ending.finish_reason is FinishReason.ERROR):
             return
-        facts = _facts(request, ending)
-        waiting, running = self._registry.load
-        tail = f"waiting {waiting}, running {running}"
-        usage = ending.usage
+        usage, level = ending.usage, logging.INFO
         match ending.finish_reason:
             case FinishReason.CANCELLED:
                 assert ending.cancel_latency is not None
                 assert ending.cancel_reason is not None
+                reason = reason_text(ending.cancel_reason, request.cancellation.deadline)
                 by = "" if request.superseded_by is None else f" by {request.superseded_by}"
-                logger.info(
-                    "request %s cancelled (%s%s) in %s after %s, stopped in %.1f ms, %s",
-                    request.id,
-                    reason_text(ending.cancel_reason, request.cancellation.deadline),
-                    by,
-                    ending.phase,
-                    _progress(request, ending),
-                    ending.cancel_latency * 1e3,
-                    tail,
-                    extra=facts,
-                )
+                done = f"cancelled ({reason}{by}) in {ending.phase} after {_progress(request, ending)}"
+                done += f", stopped in {ending.cancel_latency * 1e3:.1f} ms"
             case FinishReason.ERROR:
-                text = "request %s failed in %s: %s, %s"
-                logger.error(text, request.id, ending.phase, ending.error, tail, extra=facts)
+                done, level = f"failed in {ending.phase}: {ending.error}", logging.ERROR
             case FinishReason.STOP | FinishReason.LENGTH:
-                logger.info(
-                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated%s%s, %.2f s, %s",
-                    request.id,
-                    ending.limit or ending.finish_reason,
-                    f"{usage.prompt_tokens:,}",
-                    f"{usage.cached_tokens:,}",
-                    f"{usage.completion_tokens:,}",
-                    _drafts(usage),
-                    _adapters(request.adapters),
-                    facts["seconds"],
-                    tail,
-                    extra=facts,
-                )
+                done = f"finished ({ending.limit or ending.finish_reason}): {usage.prompt_tokens:,} prompt tokens"
+                done += f", {usage.cached_tokens:,} cached, {usage.completion_tokens:,} generated"
+                done += f"{_drafts(usage)}{_adapters(request.adapters)}, {_seconds(request):.2f} s"
+        text, load = "request %s %s, waiting %d, running %d", self._registry.load
+        logger.log(level, text, request.id, done, *load, extra=_facts(request, ending))
 
 
 def _progress(request: Request, ending: Ending) -> str:
     if ending.phase is RequestStatus.DECODE:
         return f"{ending.usage.completion_tokens:,} generated tokens"
     return f"{ending.usage.prompt_tokens:,} of {request.n_prompt_tokens:,} tokens"
+
+
+def _seconds(request: Request) -> float:
+    return round((request.ended_at or 0.0) - request.arrived_at, 6)
 
 
 def _adapters(scales: Scales) -> str:
@@ -226,7 +184,7 @@ def _facts(request: Request, ending: Ending) -> dict[str, object]:
         "drafted_tokens": sum(one.n_drafted for one in usage.drafts) or None,
         "accepted_draft_tokens": sum(one.n_accepted for one in usage.drafts) if usage.drafts else None,
         "cancel_latency_ms": None if ending.cancel_latency is None else round(ending.cancel_latency * 1e3, 3),
-        "seconds": round((request.ended_at or 0.0) - request.arrived_at, 6),
+        "seconds": _seconds(request),
         "error": ending.error,
         "param": ending.param,
     }

@@ -9,16 +9,12 @@ Not synchronised: the registry guards it, and the other tables, with one lock.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
-from pyllmcancel.requests.request import ImpliedParent
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import ImpliedParent, Request
 
 MAX_SESSIONS = 1024  # limit of one owner's sessions
 MAX_GENERATIONS = 16  # limit of one family
@@ -26,7 +22,7 @@ MAX_GENERATIONS = 16  # limit of one family
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One owner's session. `created_at` and `used_at` are seconds since the epoch.
+    """One owner's session. `created` and `used` are seconds since the epoch.
 
     `cancelled_at` and `family_cancelled_at`, in monotonic seconds: when the session alone, or with its descendants, was
     last cancelled.
@@ -38,8 +34,8 @@ class Session:
     children: dict[str, Session] = field(default_factory=dict)
     live: dict[str, Request] = field(default_factory=dict)  # by id, oldest first
     n_requests: int = 0
-    created_at: float = field(default_factory=time.time)
-    used_at: float = 0.0
+    created: float = field(default_factory=time.time)
+    used: float = 0.0
     cancelled_at: float = 0.0
     family_cancelled_at: float = 0.0
 
@@ -50,9 +46,7 @@ class Session:
             self.family_cancelled_at = self.cancelled_at
 
     def cancels(self, request: Request) -> bool:
-        """Return whether a cancel of this session reaches `request`, its own or a descendant's, which had arrived
-        before.
-        """
+        """Return whether a cancel of this session reaches `request`, its own or a descendant's, that came before."""
         return request.arrived_at < (self.cancelled_at if request.group == self.name else self.family_cancelled_at)
 
     @property
@@ -76,30 +70,22 @@ class Session:
         return 1 + max((child.n_generations() for child in self.children.values()), default=0)
 
     def summary(self) -> SessionSummary:
-        return SessionSummary(
-            id=self.name,
-            owner=self.owner,
-            parent=None if self.parent is None else self.parent.name,
-            children=tuple(self.children),
-            requests=tuple(self.live),
-            n_requests=self.n_requests,
-            created_at=self.created_at,
-            used_at=self.used_at,
-        )
+        parent = None if self.parent is None else self.parent.name
+        children, live = list(self.children), list(self.live)
+        return SessionSummary(self.name, self.owner, parent, children, live, self.n_requests, self.created, self.used)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSummary:
+class SessionSummary(NamedTuple):
     """A session as it is shown to the outside: `requests` are the ids of the live ones, `n_requests` counts all."""
 
     id: str
     owner: str
     parent: str | None
-    children: tuple[str, ...]
-    requests: tuple[str, ...]
+    children: list[str]
+    requests: list[str]
     n_requests: int
-    created_at: float
-    used_at: float
+    created: float
+    used: float
 
 
 class Families:
@@ -108,19 +94,17 @@ class Families:
     def __init__(self) -> None:
         # Least recently used first. A session is never used without its ancestors, so that children come before them.
         self._sessions: dict[str, dict[str, Session]] = {}
-        # the number of sessions with live requests, by owner: each line of the log has it
-        self._n_live = Counter[str]()
 
     def find(self, owner: str, name: str) -> Session | None:
         return self._sessions.get(owner, {}).get(name)
 
     def sessions(self, owner: str | None = None) -> list[Session]:
         """Return the sessions of one owner, or of all owners, the most recently used first."""
-        return sorted(self._of(owner), key=lambda session: session.used_at, reverse=True)
+        return sorted(self._of(owner), key=lambda session: session.used, reverse=True)
 
     def count_live(self, owner: str | None = None) -> int:
         """Return the number of sessions that have live requests."""
-        return self._n_live.total() if owner is None else self._n_live[owner]
+        return sum(bool(session.live) for session in self._of(owner))
 
     def _of(self, owner: str | None) -> Iterator[Session]:
         """Iterate over the sessions of one owner, or of all owners."""
@@ -130,13 +114,8 @@ class Families:
     def declare(self, owner: str, name: str, parent: str | None = None) -> Session:
         """Return the session of this name, made if need be, as a child of `parent`.
 
-        Raises
-        ------
-        InvalidRequestError
-            The session would be its own ancestor, has another parent while its requests live, or is too deep in its
-            family. Nothing was changed.
-        QueueFullError
-            The owner has too many sessions.
+        InvalidRequestError, and nothing is changed, if it would be its own ancestor, has another parent while its
+        requests live, or is too deep in its family; QueueFullError if the owner has too many sessions.
         """
         sessions = self._sessions.setdefault(owner, {})
         if parent is not None:
@@ -148,7 +127,10 @@ class Families:
                 del session.parent.children[name]
             session.parent = self._get(owner, parent)
             session.parent.children[name] = session
-        self._use(sessions, session)
+        now = time.time()
+        for used in session.lineage():  # to the end of the order, before their ancestors
+            used.used = now
+            sessions[used.name] = sessions.pop(used.name)
         return session
 
     def join(self, request: Request) -> None:
@@ -162,7 +144,6 @@ class Families:
             if not isinstance(parent, ImpliedParent):
                 raise
             session = self.declare(request.owner, request.group)
-        self._n_live[request.owner] += not session.live
         session.live[request.id] = request
         session.n_requests += 1
 
@@ -171,12 +152,9 @@ class Families:
         session = self.of_request(request)
         if session is not None and session.live.get(request.id) is request:
             del session.live[request.id]
-            self._n_live[request.owner] -= not session.live
 
     def retract(self, request: Request) -> None:
-        """Undo `join`: the request is refused, or gets another name. Sessions that nothing else has named are
-        forgotten.
-        """
+        """Undo `join`: the request is refused, or renamed. Sessions that nothing else has named are forgotten."""
         session = self.of_request(request)
         if session is None or session.live.get(request.id) is not request:
             return
@@ -205,9 +183,7 @@ class Families:
             raise InvalidRequestError(f"a family has at most {MAX_GENERATIONS} generations", "parent_session_id")
 
     def _make_room(self, sessions: dict[str, Session], wanted: set[str]) -> None:
-        """Forget the least recently used sessions that may be forgotten, until there is room for those that are
-        `wanted`.
-        """
+        """Forget the least recently used sessions that may be forgotten, to make room for those that are `wanted`."""
         n_excess = len(sessions) + sum(name not in sessions for name in wanted) - MAX_SESSIONS
         if n_excess <= 0:
             return
@@ -224,9 +200,3 @@ class Families:
 
     def _get(self, owner: str, name: str) -> Session:
         return self._sessions[owner].setdefault(name, Session(owner, name))
-
-    def _use(self, sessions: dict[str, Session], session: Session) -> None:
-        now = time.time()
-        for used in session.lineage():
-            used.used_at = now
-            sessions[used.name] = sessions.pop(used.name)

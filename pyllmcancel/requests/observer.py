@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
-from pyllmcancel.requests.request import NO_OWNER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.events import Ending
+from pyllmcancel.requests.request import NO_OWNER, Request
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -48,44 +44,19 @@ class PartState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One step as it happened.
+    """One step as it happened."""
 
-    Attributes
-    ----------
-    number
-        The step's number, counted from 1.
-    started_at
-        The start on the monotonic clock, in seconds.
-    seconds
-        The duration of decode and sampling.
-    sequences
-        The number of sequences that the step computed.
-    status
-        ``ok``, ``aborted``, ``no_room``, ``invalid``, ``failed_alloc`` or ``failed_compute``.
-    spared
-        True if a member was cancelled, and the step finished for the others.
-    survivors
-        The number of sequences whose request was not cancelled.
-    threads
-        The number of threads that computed the step.
-    states
-        The state of each of `sequences`.
-    idle
-        True for a step of idle requests.
-    left
-        The ids of the requests that ended in this step, or between it and the next one. Added by the engine thread.
-    """
-
-    number: int
-    started_at: float
-    seconds: float
+    number: int  # counted from 1
+    started_at: float  # monotonic seconds
+    seconds: float  # of decode and sampling
     sequences: tuple[StepPart, ...]
-    status: str
-    spared: bool = False
-    survivors: int = 0
-    threads: int = 1
-    states: tuple[PartState, ...] = ()
-    idle: bool = False
+    status: str  # ``ok``, ``aborted``, ``no_room``, ``invalid``, ``failed_alloc`` or ``failed_compute``
+    spared: bool = False  # a member was cancelled, and the step finished for the others
+    survivors: int = 0  # sequences whose request was not cancelled
+    threads: int = 1  # that computed the step
+    states: tuple[PartState, ...] = ()  # of the sequences
+    idle: bool = False  # the step is of idle requests
+    # The ids of the requests that ended in this step, or before the next one. Added by the engine thread.
     left: list[str] = field(default_factory=list)
 
     @property
@@ -93,8 +64,8 @@ class StepRecord:
         return sum(part.n_tokens for part in self.sequences)
 
 
-class Observer(Protocol):
-    """The calls that the engine makes. They must be quick and must not raise.
+class Observer:
+    """The calls that the engine makes, none of which does anything here. They must be quick and must not raise.
 
     `request_added` and `request_cancelled` are called by the thread that submits or cancels, `request_ended` by the one
     that is responsible for the request, the others by the engine thread. So the end of a short request may be observed,
@@ -110,19 +81,7 @@ class Observer(Protocol):
     def next_token(self, request: Request, seconds: float) -> None: ...
 
 
-class NullObserver:
-    """An observer that does nothing."""
-
-    def request_added(self, request: Request) -> None: ...
-    def request_admitted(self, request: Request) -> None: ...
-    def request_cancelled(self, request: Request) -> None: ...
-    def request_ended(self, request: Request, ending: Ending) -> None: ...
-    def step_done(self, record: StepRecord, n_wasted: int) -> None: ...
-    def first_token(self, request: Request, seconds: float) -> None: ...
-    def next_token(self, request: Request, seconds: float) -> None: ...
-
-
-class Observers:
+class Observers(Observer):
     """All observers of an engine. More can be added, and taken away, from any thread.
 
     The failure of an observer is logged and harms nobody: a counter that fails must not leave a client without its
@@ -143,21 +102,21 @@ class Observers:
             self._all = tuple(one for one in self._all if one is not observer)
 
     def request_added(self, request: Request) -> None:
-        self._tell(request, "beginning", lambda observer: observer.request_added(request))
+        self._notify(request, "beginning", lambda observer: observer.request_added(request))
 
     def request_admitted(self, request: Request) -> None:
-        self._tell(request, "admission", lambda observer: observer.request_admitted(request))
+        self._notify(request, "admission", lambda observer: observer.request_admitted(request))
 
     def request_cancelled(self, request: Request) -> None:
-        self._tell(request, "cancel", lambda observer: observer.request_cancelled(request))
+        self._notify(request, "cancel", lambda observer: observer.request_cancelled(request))
 
     def request_ended(self, request: Request, ending: Ending) -> None:
-        self._tell(request, "end", lambda observer: observer.request_ended(request, ending))
+        self._notify(request, "end", lambda observer: observer.request_ended(request, ending))
 
-    def _tell(self, request: Request, moment: str, tell: Callable[[Observer], None]) -> None:
+    def _notify(self, request: Request, moment: str, call: Callable[[Observer], None]) -> None:
         for observer in self._all:
             try:
-                tell(observer)
+                call(observer)
             except Exception:
                 facts = {"request_id": request.id}
                 logger.exception("an observer failed at the %s of request %s", moment, request.id, extra=facts)

@@ -10,7 +10,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.constraints.protocol import ConstraintFactory  # imports NumPy, which the command line must not
 
 REPETITION_LIMIT = 256  # tokens; the limit of requests that ask for one without a number
 

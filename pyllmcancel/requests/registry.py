@@ -13,18 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, UsageError
-from pyllmcancel.events import RequestStatus
-from pyllmcancel.requests.effects import Accepted
-from pyllmcancel.requests.tables import GiveUp, Tables
+from pyllmcancel.events import Ending, RequestStatus
+from pyllmcancel.requests.request import Names, Request
+from pyllmcancel.requests.tables import Accepted, GiveUp, Tables
 from pyllmcancel.requests.waiting_queue import WaitingQueue
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Names, Request
 
 # Foreground requests are those that are not idle. Idle requests wait for those that prepare, this many seconds from
 # their arrival: a client may send its body slowly.
@@ -32,15 +27,7 @@ PREPARING_SECONDS = 1.0
 
 
 class Registry(Tables):
-    """Accepts, hands over and forgets requests.
-
-    Parameters
-    ----------
-    max_queue, max_running, max_queue_tokens
-        Limits of one owner's waiting requests, of its running ones, and of the waiting ones' prompts together.
-    history
-        The number of one owner's ended requests to remember.
-    """
+    """Accepts, hands over and forgets requests; the limits are those of `WaitingQueue`, for each owner."""
 
     def __init__(
         self, max_queue: int, max_running: int | None = None, max_queue_tokens: int | None = None, history: int = 256
@@ -52,8 +39,8 @@ class Registry(Tables):
         self._offered: set[Request] = set()  # running requests that the running step does not compute
         self._withdrawn: set[Request] = set()  # requests among those that their cancellers are about to end
         self._news = False  # set for the engine thread, which clears it when it looks
-        self._closed = False
-        self._died_of: BaseException | None = None
+        self.closed = False  # this and the next are written under the lock
+        self.died_of: BaseException | None = None  # the error that the engine thread has died of
         # Called with the lock held whenever there is news for the engine thread, so it must be quick. Set once.
         self.forbid_ahead: Callable[[], object] = lambda: None
         # Called likewise when foreground requests have come, or may go on. Set by each turn of the engine thread.
@@ -72,9 +59,7 @@ class Registry(Tables):
             return self._effects(self._cancelled_on_arrival(request))
 
     def name(self, request: Request, names: Names) -> Accepted:
-        """Note the groups of a request in preparation, or raise and leave it without any; RequestCancelled if it was
-        cancelled.
-        """
+        """Note the groups of a request in preparation, or raise and leave it without any: RequestCancelled, too."""
         with self._lock:
             self._check_preparing(request)
             self._families.retract(request)
@@ -88,7 +73,11 @@ class Registry(Tables):
             return self._effects(self._cancelled_on_arrival(request))
 
     def begin_work(self, request: Request, give_up: GiveUp) -> None:
-        """Make the caller responsible for a request in preparation; see `Arrivals.begin_work`."""
+        """Make the caller responsible for a request in preparation until `end_work`, which any thread may call.
+
+        A cancel calls `give_up`, which must be quick, from any thread. The request ends when the work has stopped; a
+        request without any work in progress ends at once. RequestCancelled if the request was cancelled before.
+        """
         with self._lock:
             self._check_preparing(request)
             self._preparing[request] = give_up
@@ -150,7 +139,7 @@ class Registry(Tables):
             rivals = [one for one in older if one.arrived_at < request.arrived_at]
             cancelled = [one for one in rivals if self._supersede(one, request.id)]
             if superseding is not None and self._supersede(*superseding):
-                cancelled.append(superseding.older)
+                cancelled.append(superseding[0])
             if not has_arrived:
                 cancelled += self._cancelled_on_arrival(request)
             self._tell()
@@ -186,22 +175,20 @@ class Registry(Tables):
         return decided
 
     def _check_open(self) -> None:
-        if self._died_of is not None:
-            raise EngineDiedError(self._died_of)
-        if self._closed:
+        if self.died_of is not None:
+            raise EngineDiedError(self.died_of)
+        if self.closed:
             raise EngineClosedError("the engine is shutting down")
 
     def _check_queue(self, request: Request) -> None:
         # Only one of two requests with one key stays in the queue, so that a full queue has room for the second.
-        rival = self._keys.rival(request)
+        rival = self._keys.newest(request.owner, request.supersede)
         leaves = rival is not None and rival in self._waiting and rival.is_idle == request.is_idle
         self._waiting.check(request, n_leaving=int(leaves))
         self._waiting.check_tokens(request, rival)
 
     def _cancelled_on_arrival(self, request: Request) -> list[Request]:
-        """Cancel the request if it is held, or its family was cancelled after its arrival; return it if this call
-        decided its fate.
-        """
+        """Cancel a request that is held, or whose family was cancelled since; return it if this decided its fate."""
         session = self._families.of_request(request)
         lineage = () if session is None else tuple(session.lineage())
         names = [member.name for member in lineage]
@@ -259,9 +246,7 @@ class Registry(Tables):
         with self._lock:
             heads = self._waiting.heads()
             foreground_comes = foreground_runs or self._foreground_comes()
-            heads = [
-                request for request in heads if not request.is_idle or not (foreground_comes or request.held_by_front)
-            ]
+            heads = [one for one in heads if not one.is_idle or not (foreground_comes or one.held_by_front)]
             chosen = choose(heads) if heads else None
             if chosen is not None:
                 self._waiting.take(chosen)
@@ -280,7 +265,7 @@ class Registry(Tables):
             return False if self._is_over(has_paused=has_paused) else True if news else None
 
     def _is_over(self, *, has_paused: bool) -> bool:
-        return self._closed and not has_paused and not len(self._waiting)
+        return self.closed and not has_paused and not len(self._waiting)
 
     def wake(self) -> None:
         """Note a change that the engine thread may be waiting for; may be called from any thread. If there are
@@ -348,20 +333,13 @@ class Registry(Tables):
     def close(self) -> None:
         """Accept no more requests."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def take_all(self, died_of: BaseException) -> list[Request]:
-        """Accept no more requests, and hand all waiting ones to the engine thread, which dies of `died_of`.
-
-        Returns all requests that the engine thread has to end then.
-        """
+        """Accept no more requests, and return all that the engine thread, which dies of `died_of`, has to end."""
         with self._lock:
-            self._closed, self._died_of = True, died_of
+            self.closed, self.died_of = True, died_of
             self._offered.clear()
             self._changed.notify_all()
             apart = self._withdrawn.union(self._preparing)
@@ -369,11 +347,6 @@ class Registry(Tables):
             for request in taken:
                 self._waiting.withdraw(request)
             return taken
-
-    @property
-    def died_of(self) -> BaseException | None:
-        """The error that the engine thread has died of, or None."""
-        return self._died_of
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Block until every accepted request has ended; False if `timeout` seconds pass first."""

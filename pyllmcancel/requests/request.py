@@ -11,27 +11,24 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, Unpack
 
-from pyllmcancel.adapters import UNADAPTED
+from pyllmcancel.adapters import UNADAPTED, Adapted, Scales
+from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts
 from pyllmcancel.drafting.sources import PAST, PREDICTION, SOURCES
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
-from pyllmcancel.events import NO_SINK, Drafted, RequestStatus, Usage
+from pyllmcancel.events import NO_SINK, Drafted, Ending, FinishReason, RequestStatus, Sink, TokenLogprobs, Usage
+from pyllmcancel.media.values import MediaRun
+from pyllmcancel.requests.detokenizer import Detokenizer
 from pyllmcancel.requests.params import NO_PARAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pyllmcancel._native import MediaChunk, Sampler
-    from pyllmcancel.adapters import Adapted, Scales
-    from pyllmcancel.cancellation import Cancellation, CancelReason, Deadline
     from pyllmcancel.constraints.protocol import Constraint
-    from pyllmcancel.drafting.answer_drafts import AnswerDrafts
-    from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
-    from pyllmcancel.media.values import MediaRun
-    from pyllmcancel.requests.detokenizer import Detokenizer
 
 
 NO_OWNER = ""  # the owner of requests without an API key
@@ -171,10 +168,7 @@ class Client(Protocol):
     """The client of a request, as far as it can be asked."""
 
     def has_left(self) -> bool:
-        """Return whether the client has closed its connection.
-
-        The engine thread calls this right before each step, so it must not wait, not even for the GIL.
-        """
+        """Return whether the client has closed its connection, without waiting: steps wait for the answer."""
 
 
 class TraceContext(NamedTuple):
@@ -202,75 +196,42 @@ class Names(NamedTuple):
 
 
 class Origin(TypedDict, total=False):
-    """The origin of a request, and the groups that it belongs to.
+    """The origin of a request, and the groups that it belongs to."""
 
-    Attributes
-    ----------
-    request_id
-        The request's id. By default one is made.
-    owner
-        The owner of the request's id, session, key and cached prefixes. By default `NO_OWNER`.
-    session
-        The group that the request belongs to, with any number of live requests. Cancelling the session cancels all of
-        them.
-    parent
-        The session whose child `session` is; a cancel reaches all descendants.
-    supersede
-        The supersede key, under which at most one request lives: of two, the one that arrived earlier is cancelled.
-    priority
-        An integer. Among an owner's requests, a higher priority starts first, and takes slots from lower ones. `IDLE`:
-        the request gives way to all others, of any owner.
-    arrived_at
-        The time of arrival in monotonic seconds, from which deadlines count. Among a key's requests, the last arrival
-        is the newest. By default now.
-    client
-        Checked right before each step: no step begins for a client that has left.
-    trace
-        For observers; the engine does not look at it.
-    """
-
-    request_id: str | None
-    owner: str
-    session: str | None
-    parent: str | None
+    request_id: str | None  # by default one is made
+    owner: str  # of the request's id, session, key and cached prefixes; by default `NO_OWNER`
+    session: str | None  # the group, with any number of live requests, that a cancel of the session reaches
+    parent: str | None  # the session whose child `session` is; a cancel reaches all descendants
+    # The supersede key, under which at most one request lives: of two, the one that arrived earlier is cancelled.
     supersede: str | None
+    # Among an owner's requests, a higher priority starts first, and takes slots from lower ones. With `IDLE` a request
+    # gives way to all others, of any owner.
     priority: int
+    # Monotonic seconds, from which deadlines count; the last arrival of a key is its newest request. By default now.
     arrived_at: float | None
-    client: Client | None
-    trace: TraceContext | None
+    client: Client | None  # asked right before each step: no step begins for a client that has left
+    trace: TraceContext | None  # for observers; the engine does not look at it
 
 
 class Request:
     """A request from its arrival to its one ending. Its parameters, sink and choices are set before it is accepted."""
 
-    def __init__(
-        self,
-        cancellation: Cancellation,
-        *,
-        request_id: str | None = None,
-        owner: str = NO_OWNER,
-        session: str | None = None,
-        parent: str | None = None,
-        supersede: str | None = None,
-        priority: int = 0,
-        arrived_at: float | None = None,
-        client: Client | None = None,
-        trace: TraceContext | None = None,
-    ) -> None:
-        if not isinstance(priority, int):
+    def __init__(self, cancellation: Cancellation, **origin: Unpack[Origin]) -> None:
+        self.priority = origin.get("priority", 0)
+        if not isinstance(self.priority, int):
             raise InvalidRequestError("priority must be an integer", "priority")
-        self.id = request_id or f"req-{secrets.token_hex(8)}"
+        self.id = origin.get("request_id") or f"req-{secrets.token_hex(8)}"
         self.params = NO_PARAMS
-        self.owner = owner
-        # These four are written by the registry, under its lock, until the request is accepted, and never after.
-        self.session = session
-        self.parent = parent
-        self.supersede = supersede
-        self.priority = priority
+        self.owner = origin.get("owner", NO_OWNER)
+        # These, and the priority, are written by the registry, under its lock, until the request is accepted.
+        self.session = origin.get("session")
+        self.parent = origin.get("parent")
+        self.supersede = origin.get("supersede")
         self.adapters: Scales = ()  # the LoRA adapters that compute it
         self.cancellation = cancellation
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be well before the request is submitted.
+        arrived_at = origin.get("arrived_at")
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
         self.superseded_by: str | None = None  # written by the registry, under its lock
         # Written by the event loop, read by the engine thread: an idle request waits for foreground ones of its front.
@@ -284,8 +245,8 @@ class Request:
         self.ended_at: float | None = None
         self.retry_after: float | None = None  # seconds, for a client whose request waited for too long
         self.sink: Sink = NO_SINK
-        self.client = client
-        self.trace = trace
+        self.client = origin.get("client")
+        self.trace = origin.get("trace")
         # Resolved once, by the responsible thread, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
         # The future is running from the start, so that a waiter that is cancelled cannot cancel it.
@@ -354,10 +315,8 @@ class Request:
         found: dict[str, Drafted] = {}
         for choice in self.choices:
             for one in choice.drafted():
-                before = found.get(one.source, Drafted(one.source, 0, 0))
-                found[one.source] = Drafted(
-                    one.source, before.n_drafted + one.n_drafted, before.n_accepted + one.n_accepted
-                )
+                old = found.get(one.source, Drafted(one.source, 0, 0))
+                found[one.source] = Drafted(one.source, old.n_drafted + one.n_drafted, old.n_accepted + one.n_accepted)
         return tuple(found.values())
 
     def n_uncomputed(self, n_usual: int) -> int:
@@ -376,13 +335,7 @@ class Request:
         """Return the request's present state, or its last one; may be called from any thread."""
         usage = self.usage()
         return RequestSummary(
-            id=self.id,
-            owner=self.owner,
-            status=self.status,
-            session=self.session,
-            parent=self.parent,
-            supersede=self.supersede,
-            priority=self.priority,
+            **{name: getattr(self, name) for name in SHOWN},
             n=len(self.choices) or 1,
             prompt_tokens=self.n_prompt_tokens,
             prompt_tokens_done=usage.prompt_tokens,
@@ -390,8 +343,6 @@ class Request:
             completion_tokens=usage.completion_tokens,
             cancel_reason=self.cancellation.reason,
             deadline=self.cancellation.deadline,
-            superseded_by=self.superseded_by,
-            created_at=self.created_at,
             seconds=(self.ended_at or time.monotonic()) - self.arrived_at,
             slots=self._slots() if ending is None else (),
             paused=self.paused and self.status is not RequestStatus.FINISHED,
@@ -399,8 +350,11 @@ class Request:
             times=self.times(),
             max_tokens=self.params.max_tokens,
             drafts=usage.drafts,
-            adapters=self.adapters,
         )
+
+
+# The fields of a request that its summary has, too.
+SHOWN = ("id", "owner", "status", *Names._fields, "superseded_by", "created_at", "adapters")
 
 
 class Times(NamedTuple):

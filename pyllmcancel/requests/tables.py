@@ -1,33 +1,144 @@
-"""The registry's tables of requests, and the looks at them. All are under one lock."""
+"""The registry's tables of requests: the live and the ended ones, supersede keys, and holds; and the looks at them.
+
+All are under the registry's lock. A hold is the order to cancel requests of an id or a session that has not come yet.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Set
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Set
+from typing import NamedTuple
 
-from pyllmcancel.requests.effects import Counts
-from pyllmcancel.requests.families import Families
-from pyllmcancel.requests.holds import Holds
-from pyllmcancel.requests.request import NO_OWNER
-from pyllmcancel.requests.supersede_keys import SupersedeKeys
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.families import Session, SessionSummary
-    from pyllmcancel.requests.request import Request, RequestSummary
-    from pyllmcancel.requests.waiting_queue import WaitingQueue
+from pyllmcancel.errors import QueueFullError
+from pyllmcancel.requests.families import Families, Session, SessionSummary
+from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
+from pyllmcancel.requests.waiting_queue import WaitingQueue
 
 GiveUp = Callable[[], object]
+MAX_HOLDS = 1024  # limit of one owner's holds
+LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
+
+
+class Counts(NamedTuple):
+    """Live requests, and sessions that have any. Cancelled requests are counted apart until they have ended."""
+
+    waiting: int
+    running: int
+    cancelling: int
+    sessions: int
+
+
+class Accepted(NamedTuple):
+    """The effects of an arrival, or of an acceptance.
+
+    `cancelled` are the requests that it cancelled. Of two requests with one key that is the earlier one, which may be
+    the new request itself. The new request is also among them if it was held, or if its family had been cancelled.
+    `withdrawn` are those of them that nobody was responsible for: the caller now is, and has to end them.
+    """
+
+    cancelled: tuple[Request, ...]
+    withdrawn: tuple[Request, ...]
+
+
+class Hold(NamedTuple):
+    """The times, on the monotonic clock, until which a request, or a session and its descendants, are held."""
+
+    own: float = 0.0
+    descendants: float = 0.0
+
+
+class Holds:
+    """The holds of all owners. A hold that was promised to a client stays: a later hold never shortens it."""
+
+    def __init__(self) -> None:
+        self._of_owner = defaultdict[str, dict[tuple[str, str], Hold]](dict)  # by the kind, and the id or the name
+
+    def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
+        """Cancel the request of this id that arrives within `seconds`; raises as `hold_session`."""
+        self._hold(owner, ("request", request_id), seconds, descendants=False)
+
+    def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
+        """Cancel all requests of a session that arrive within `seconds`; QueueFullError if there are too many holds."""
+        self._hold(owner, ("session", session), seconds, descendants=descendants)
+
+    def _hold(self, owner: str, key: tuple[str, str], seconds: float, *, descendants: bool) -> None:
+        held, now = self._of_owner[owner], time.monotonic()
+        # An expired hold is kept, if there is room, for requests that arrived before its end and are still being
+        # prepared.
+        for latest in (now - LONGEST_PREPARATION, now):
+            if len(held) >= MAX_HOLDS:
+                held = self._of_owner[owner] = {other: hold for other, hold in held.items() if hold.own > latest}
+        if len(held) >= MAX_HOLDS and key not in held:
+            raise QueueFullError("too many ids are held for cancellation")
+        before, until = held.get(key, Hold()), now + seconds
+        held[key] = Hold(max(until, before.own), max(until if descendants else 0.0, before.descendants))
+
+    def reach(self, owner: str, request_id: str, arrived_at: float, lineage: Iterable[str]) -> bool:
+        """Use up a hold of this id. Return whether a request is held: by its id, its session, or an ancestor of the
+        session. `lineage` names the session, its parent, and so on.
+        """
+        held = self._of_owner.get(owner)
+        if held is None:
+            return False
+        if held.pop(("request", request_id), Hold()).own > arrived_at:
+            return True
+        holds = [held.get(("session", session), Hold()) for session in lineage]
+        return any((hold.descendants if above else hold.own) > arrived_at for above, hold in enumerate(holds))
+
+
+class SupersedeKeys:
+    """The newest request under each key of an owner, and those that are being prepared."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Request] = {}
+        self._preparing = defaultdict[tuple[str, str], set[Request]](set)
+
+    def newest(self, owner: str, key: str | None) -> Request | None:
+        return None if key is None else self._newest.get((owner, key))
+
+    def prepare(self, request: Request) -> None:
+        """Note a request that is not accepted yet: it supersedes none, and is superseded by newer ones."""
+        if request.supersede is not None:
+            self._preparing[request.owner, request.supersede].add(request)
+
+    def preparing(self, owner: str, key: str | None) -> list[Request]:
+        """Return the requests under this key that are not accepted yet."""
+        return [] if key is None else list(self._preparing.get((owner, key), ()))
+
+    def install(self, request: Request) -> tuple[Request, str] | None:
+        """Give the key of `request`, if it has one, to the newer of its two requests. Return the older request, which
+        is to be cancelled, and the id of the newer one.
+
+        The newer request is the one that arrived later. A request that took longer to prepare must not supersede one
+        that its client sent later.
+        """
+        if request.supersede is None:
+            return None
+        self.remove(request)
+        rival = self.newest(request.owner, request.supersede)
+        if rival is not None and rival.arrived_at > request.arrived_at:
+            return request, rival.id
+        self._newest[request.owner, request.supersede] = request
+        return None if rival is None else (rival, request.id)
+
+    def remove(self, request: Request) -> None:
+        """Forget an ended request, unless a newer one has taken its place."""
+        if request.supersede is None:
+            return
+        key = request.owner, request.supersede
+        if self._newest.get(key) is request:
+            del self._newest[key]
+        if key in self._preparing:
+            self._preparing[key].discard(request)
+            if not self._preparing[key]:
+                del self._preparing[key]
 
 
 class Tables:
-    """The tables, for looks from any thread; the `Registry` changes them. An `owner` of None means all owners.
-
-    Parameters
-    ----------
-    history
-        The number of one owner's ended requests to remember.
+    """The tables, for looks from any thread; the `Registry` changes them. An `owner` of None means all owners. Of each
+    owner's ended requests the last are remembered, `history` in number.
     """
 
     def __init__(self, waiting: WaitingQueue, history: int) -> None:
@@ -50,10 +161,8 @@ class Tables:
         cancelled on its arrival.
         """
         with self._lock:
-            remembered = reversed(self._history.get(owner, ()))
-            found = self._requests.get((owner, request_id)) or next(
-                (old for old in remembered if old.id == request_id), None
-            )
+            past = reversed(self._history.get(owner, ()))
+            found = self._requests.get((owner, request_id)) or next((old for old in past if old.id == request_id), None)
             if found is None and hold > 0.0:
                 self._holds.hold_request(owner, request_id, hold)
             return found
@@ -77,19 +186,12 @@ class Tables:
     def family(
         self, session: str, owner: str = NO_OWNER, *, descendants: bool = True
     ) -> dict[str, list[Request]] | None:
-        """Return the requests of a session and its descendants that have not ended, by session; None if the session
-        is unknown.
-        """
+        """Return the live requests of a session and its descendants, by session; None if the session is unknown."""
         with self._lock:
             return self._family(self._families.find(owner, session), descendants=descendants)
 
     def family_to_cancel(
-        self,
-        session: str,
-        owner: str = NO_OWNER,
-        *,
-        descendants: bool = True,
-        hold: float = 0.0,
+        self, session: str, owner: str = NO_OWNER, *, descendants: bool = True, hold: float = 0.0
     ) -> dict[str, list[Request]] | None:
         """As `family`, for a caller that cancels all of these requests.
 
@@ -127,9 +229,7 @@ class Tables:
             return self._not_sealed(owner)
 
     def accepted(self) -> tuple[list[Request], list[Request]]:
-        """Return the requests that wait, each owner's in their order, and the other accepted ones, oldest first. Those
-        that are cancelled, and idle ones, are left out.
-        """
+        """Return the waiting requests by owner, and other accepted ones, oldest first; no cancelled, no idle ones."""
         with self._lock:
             waiting = [one for one in self._waiting if not one.is_idle]
             apart = {*self._waiting, *self._preparing}
@@ -137,11 +237,7 @@ class Tables:
             return waiting, [one for one in others if not (one.cancellation.requested or one.is_idle)]
 
     def _not_sealed(self, owner: str | None) -> list[Request]:
-        return [
-            request
-            for request in self._requests.values()
-            if not request.cancellation.sealed and owner in (None, request.owner)
-        ]
+        return [one for one in self._requests.values() if not one.cancellation.sealed and owner in (None, one.owner)]
 
     def history(self, owner: str | None = None) -> list[RequestSummary]:
         """Return the last ended requests, newest first."""
@@ -162,8 +258,6 @@ class Tables:
         with self._lock:
             requests = [request for request in self._not_sealed(owner) if request not in self._preparing]
             cancelling = sum(request.cancellation.requested for request in requests)
-            waiting = sum(
-                not request.cancellation.requested and owner in (None, request.owner) for request in self._waiting
-            )
+            waiting = sum(not one.cancellation.requested and owner in (None, one.owner) for one in self._waiting)
             running = len(requests) - cancelling - waiting
             return Counts(waiting, running, cancelling, self._families.count_live(owner))

@@ -19,18 +19,13 @@ import warnings
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed, UsageError
-from pyllmcancel.events import Delta, Ending, Event, FinishReason
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from pyllmcancel.events import Sink
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.events import Delta, Ending, Event, FinishReason, Sink
+from pyllmcancel.requests.request import Request
 
 # With two readers, one would get the ending and the other would wait for ever.
 TWO_READERS = "another thread or task is reading this stream, which can have one reader at a time"
@@ -64,29 +59,18 @@ class ThreadSink:
 
 
 class Bound(NamedTuple):
-    """The limits of a sink's unread events.
+    """The limits of a sink's unread events."""
 
-    Attributes
-    ----------
-    most, few
-        A sink with `most` unread events is full; with `few` it is not full any more.
-    wake
-        Called when the sink is no longer full: the engine's `Registry.wake`.
-    """
-
-    most: int
-    few: int
-    wake: Callable[[], object]
+    most: int  # a sink with this number is full
+    few: int  # with this number it is not full any more
+    wake: Callable[[], object]  # called when the sink is no longer full: the engine's `Registry.wake`
 
 
 class LoopSink:
     """Events for one reader in an event loop. All but `full` is used in that loop's thread only.
 
-    Attributes
-    ----------
-    full : bool
-        Written in the loop's thread. The engine thread reads it once a turn: it may see the flag one turn late, but no
-        later, because it is woken after each change that it may wait for.
+    `full` is written there. The engine thread reads it once a turn: it may see the flag one turn late, but no later,
+    because it is woken after each change that it may wait for.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: Bound | None = None) -> None:
@@ -232,13 +216,7 @@ class ThreadStream(Stream):
         return self
 
     def __next__(self) -> Delta:
-        """Return the next delta.
-
-        Raises
-        ------
-        UsageError
-            Another thread waits for the next delta.
-        """
+        """Return the next delta; UsageError if another thread waits for it."""
         if not self._reading.acquire(blocking=False):
             raise UsageError(TWO_READERS)
         try:
@@ -286,11 +264,7 @@ class AsyncStream(Stream):
     """
 
     def __init__(
-        self,
-        request: Request,
-        controls: Controls,
-        sink: LoopSink,
-        task_cancelled: CancelReason = CancelReason.EXPLICIT,
+        self, request: Request, controls: Controls, sink: LoopSink, task_cancelled: CancelReason = CancelReason.EXPLICIT
     ) -> None:
         super().__init__(request, controls)
         self._sink = sink
@@ -306,13 +280,7 @@ class AsyncStream(Stream):
         return delta
 
     async def next_delta(self) -> Delta | None:
-        """Return the next delta; None after the last one of a complete answer.
-
-        Raises
-        ------
-        UsageError
-            Another task waits for the next delta.
-        """
+        """Return the next delta, None after the last one of a complete answer; UsageError if another task waits."""
         if self.ending is not None:
             return None
         if self._sink.has_reader:

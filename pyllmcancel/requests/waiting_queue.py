@@ -13,12 +13,10 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from pyllmcancel.errors import QueueFullError
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import Request
 
 
 def queue_of(request: Request) -> tuple[str, bool]:
@@ -26,49 +24,18 @@ def queue_of(request: Request) -> tuple[str, bool]:
     return request.owner, request.is_idle
 
 
-class OwnerQueue:
-    """The waiting requests of one owner: higher priorities first, then in the order of their arrival here."""
+class OwnerQueue(NamedTuple):
+    """The requests of one owner that wait, higher priorities first, then in the order of their arrival here; and those
+    that the engine thread has taken, and that have not ended.
+    """
 
-    def __init__(self) -> None:
-        # A dict keeps the order of insertion, and any member can be withdrawn in constant time.
-        self._by_priority: dict[int, dict[str, Request]] = {}
-        self._priorities: list[int] = []  # those with waiting requests, lowest first
-        self.running: set[Request] = set()  # taken by the engine thread, and not ended
-
-    def __len__(self) -> int:
-        return sum(map(len, self._by_priority.values()))
-
-    def __iter__(self) -> Iterator[Request]:
-        return chain.from_iterable(self._by_priority[priority].values() for priority in reversed(self._priorities))
-
-    def __contains__(self, request: Request) -> bool:
-        return self._by_priority.get(request.priority, {}).get(request.id) is request
-
-    def append(self, request: Request) -> None:
-        if request.priority not in self._by_priority:
-            self._by_priority[request.priority] = {}
-            insort(self._priorities, request.priority)
-        self._by_priority[request.priority][request.id] = request
-
-    def remove(self, request: Request) -> None:
-        of_its_priority = self._by_priority[request.priority]
-        del of_its_priority[request.id]
-        if not of_its_priority:
-            del self._by_priority[request.priority]
-            self._priorities.remove(request.priority)
+    waiting: list[Request]
+    running: set[Request]
 
 
 class WaitingQueue:
-    """The queues of all owners. The limits are those of one queue.
-
-    Parameters
-    ----------
-    limit
-        The limit of one owner's waiting requests.
-    max_running
-        The limit of one owner's requests that the engine thread may have; None: no limit.
-    max_tokens
-        The limit of the tokens of one owner's waiting prompts; None: no limit.
+    """The queues of all owners. One queue has at most `limit` waiting requests, with prompts of `max_tokens` tokens
+    together, and `max_running` requests that the engine thread has; None: no limit.
     """
 
     def __init__(self, limit: int, max_running: int | None = None, max_tokens: int | None = None) -> None:
@@ -78,13 +45,18 @@ class WaitingQueue:
         self._owners: dict[tuple[str, bool], OwnerQueue] = {}  # the one that was last served is last
 
     def __len__(self) -> int:
-        return sum(map(len, self._owners.values()))
+        return sum(len(queue.waiting) for queue in self._owners.values())
 
     def __iter__(self) -> Iterator[Request]:
-        return chain.from_iterable(self._owners.values())
+        return chain.from_iterable(queue.waiting for queue in self._owners.values())
 
     def __contains__(self, request: Request) -> bool:
-        return request in self._owners.get(queue_of(request), ())
+        return request in self._waiting_with(request)
+
+    def _waiting_with(self, request: Request) -> list[Request]:
+        """Return the waiting requests of the queue that a request belongs to."""
+        queue = self._owners.get(queue_of(request))
+        return [] if queue is None else queue.waiting
 
     @property
     def has_foreground(self) -> bool:
@@ -93,46 +65,44 @@ class WaitingQueue:
 
     def check(self, request: Request, n_leaving: int) -> None:
         """Raise QueueFullError if a request cannot wait, even after `n_leaving` waiting ones have left."""
-        queue = self._owners.get(queue_of(request))
-        n_waiting = 0 if queue is None else len(queue)
+        n_waiting = len(self._waiting_with(request))
         if n_waiting - n_leaving < self._limit:
             return
         running = "" if self._max_running is None else f", {self._max_running} may run (max_running)"
         raise QueueFullError(f"{n_waiting} requests are waiting already, {self._limit} may (max_queue){running}")
 
     def check_tokens(self, request: Request, leaving: Request | None) -> None:
-        """Raise QueueFullError if the request's prompt has too many tokens to wait beside those that wait, after
-        `leaving` has left. It may wait alone.
-        """
+        """Raise QueueFullError if a prompt is too long to wait beside others, once `leaving` has left."""
         if self._max_tokens is None:
             return
-        n_waiting = sum(one.n_prompt_tokens for one in self._owners.get(queue_of(request), ()) if one is not leaving)
+        n_waiting = sum(one.n_prompt_tokens for one in self._waiting_with(request) if one is not leaving)
         if n_waiting and n_waiting + request.n_prompt_tokens > self._max_tokens:
             raise QueueFullError(
                 f"prompts of {n_waiting:,} tokens are waiting already, {self._max_tokens:,} may (max_queue_tokens)"
             )
 
     def append(self, request: Request) -> None:
-        self._owners.setdefault(queue_of(request), OwnerQueue()).append(request)
+        queue = self._owners.setdefault(queue_of(request), OwnerQueue([], set()))
+        insort(queue.waiting, request, key=lambda one: -one.priority)
 
     def heads(self) -> list[Request]:
         """Return the next request of each queue that is below `max_running`; the one last served is last."""
         most = self._max_running
         queues = (queue for queue in self._owners.values() if most is None or len(queue.running) < most)
-        return [next(iter(queue)) for queue in queues if len(queue)]
+        return [queue.waiting[0] for queue in queues if queue.waiting]
 
     def take(self, request: Request) -> None:
         """Let the request run from now on, and move its owner behind the others."""
         queue = self._owners.pop(queue_of(request))
         self._owners[queue_of(request)] = queue
-        queue.remove(request)
+        queue.waiting.remove(request)
         queue.running.add(request)
 
     def withdraw(self, request: Request) -> bool:
         """Take `request` out; False if it is not, or no longer, here."""
         if request not in self:
             return False
-        self._owners[queue_of(request)].remove(request)
+        self._waiting_with(request).remove(request)
         return True
 
     def forget(self, request: Request) -> None:
@@ -140,5 +110,5 @@ class WaitingQueue:
         queue = self._owners.get(queue_of(request))
         if queue is not None:
             queue.running.discard(request)
-            if not queue.running and not len(queue):
+            if not (queue.running or queue.waiting):
                 del self._owners[queue_of(request)]

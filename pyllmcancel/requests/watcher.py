@@ -16,13 +16,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyllmcancel.cancellation import CancelReason, Deadline
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import Request
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -32,9 +29,7 @@ LEAST_WAIT = 0.05  # seconds between two looks for a token
 
 
 class Due(NamedTuple):
-    """The time of a look at a request, in monotonic seconds: for a deadline that was set to `seconds`, or at once for a
-    stream that was dropped.
-    """
+    """The time of a look at a request, in monotonic seconds: for a deadline of `seconds`, or for a dropped stream."""
 
     at: float
     number: int
@@ -43,31 +38,21 @@ class Due(NamedTuple):
     seconds: float = 0.0
 
 
-class Last(Enum):
-    """The last entry of the inbox, which ends the thread."""
-
-    CLOSED = "closed"
-    DROPPED = "dropped"
-
-
 class Watcher:
     """Cancels requests: by `cancel(request, reason)` or, for a deadline, `cancel(request, DEADLINE, deadline)`.
 
     `cancel` is called in the watcher's thread, or in the one that calls `look`.
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
-    in a thread that holds the engine's lock. The heap of deadlines is touched by its own thread only.
-
-    Parameters
-    ----------
-    shut_down
-        Called after `drop_engine`, in the watcher's thread.
+    in a thread that holds the engine's lock. The last entry is no `Due`, but is called. The heap of deadlines
+    is touched by its own thread only. After `drop_engine` the thread calls
+    `shut_down`.
     """
 
     def __init__(self, cancel: Callable[..., object], shut_down: Callable[[], object] = lambda: None) -> None:
         self._cancel = cancel
         self._shut_down = shut_down
-        self._inbox: queue.SimpleQueue[Due | Last] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Due | Callable[[], object]] = queue.SimpleQueue()
         self._order = itertools.count()
         self._pending: list[Due] = []  # a heap
         self._most = FEW
@@ -93,12 +78,12 @@ class Watcher:
         self._inbox.put(Due(0.0, next(self._order), weakref.ref(request)))
 
     def close(self) -> None:
-        self._inbox.put(Last.CLOSED)
+        self._inbox.put(lambda: None)
         self._thread.join()
 
     def drop_engine(self) -> None:
         """Note that the engine is gone: shut down what is left of it, and end. May be called from a destructor."""
-        self._inbox.put(Last.DROPPED)
+        self._inbox.put(self._shut_down)
 
     @property
     def n_pending(self) -> int:
@@ -114,14 +99,10 @@ class Watcher:
                 message = self._inbox.get(timeout=None if wait is None else min(wait, LONGEST_WAIT))
             except queue.Empty:
                 continue
-            match message:
-                case Last.CLOSED:
-                    return
-                case Last.DROPPED:
-                    self._shut_down()
-                    return
-                case _:
-                    self._note(message)
+            if not isinstance(message, Due):
+                message()
+                return
+            self._note(message)
 
     def _cancel_due(self, due: Due) -> None:
         request = due.request()

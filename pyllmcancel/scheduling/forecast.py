@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import LateError
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from pyllmcancel.requests.request import IDLE
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Rate:
         return self._seconds / self._n_tokens if self._n_tokens else 0.0
 
 
-class Forecast(NullObserver):
+class Forecast(Observer):
     """The forecast of an engine. `of` may be called from any thread.
 
     Parameters

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from pyllmcancel import __version__
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
@@ -21,6 +23,7 @@ from pyllmcancel.server.batches import routes as batches_routes
 from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
@@ -44,17 +47,12 @@ from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.responses.stored import Responses
-from pyllmcancel.server.running.loop_lag import LoopLag
+from pyllmcancel.server.running.metrics import EngineMetrics, LoopLag
 from pyllmcancel.server.state import ServerState
 from pyllmcancel.server.streams import routes as streams_routes
 
 if TYPE_CHECKING:
-    from starlette.routing import BaseRoute
-
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.running.metrics import EngineMetrics
-    from pyllmcancel.server.running.tracing import Tracing
+    from pyllmcancel.server.running.tracing import Tracing  # needs an extra
 
 # In the order in which they are asked whether a path is theirs.
 ROUTERS = (
@@ -130,13 +128,8 @@ def create_app(
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
 
-    app = FastAPI(
-        title="pyllmcancel",
-        version=__version__,
-        lifespan=lifespan,
-        openapi_url=None,
-        routes=[*all_routes(ui=config.ui)],
-    )
+    routes = [*all_routes(ui=config.ui)]
+    app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None, routes=routes)
     app.state.server, app.state.responses = state, responses
     open_store = None if storage is None else lambda: responses.store
     app.state.batches = batches = Batches(app, lambda: config.engine.parallel, open_store)

@@ -6,19 +6,16 @@ import hashlib
 from array import array
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from pyllmcancel import __version__
 from pyllmcancel.engine.compiled import compiled_module
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.host_memory import files_of
 from pyllmcancel.media.values import MediaRuns
 from pyllmcancel.models import packaged_model_path
-
-if TYPE_CHECKING:
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.requests.request import Request
-    from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.requests.request import Request
+from pyllmcancel.server.config import ServerConfig
 
 # Fields of the engine's configuration that no answer depends on: names, places, and what only takes or saves time.
 WITHOUT_EFFECT = (

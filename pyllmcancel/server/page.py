@@ -1,6 +1,4 @@
-"""The live page at ``/``, and the files of all pages, as they are in the package. They are not secret, so they need no
-key.
-"""
+"""The live page at ``/``, and the files of all pages, as they are in the package. They need no key."""
 
 from __future__ import annotations
 
@@ -33,18 +31,9 @@ MEDIA_TYPES = {
     "woff2": "font/woff2",
 }
 # The page may load files from its own host only, and nothing inline: injected markup could not run anything.
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data: blob:",
-        "font-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'"
+    "; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -55,9 +44,7 @@ HEADERS = {
 }
 
 
-@live_router.get(
-    "/", summary="The live page: the running requests, and a button to cancel each", response_class=HTMLResponse
-)
+@live_router.get("/", summary="The live page: running requests, each with a cancel button", response_class=HTMLResponse)
 @live_router.head("/", include_in_schema=False)  # Claude Code sends this request first
 async def live_page(request: Request) -> Response:
     return answer(request, "index.html")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
 from weakref import ref
 
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import Request
 
 logger = logging.getLogger("pyllmcancel.server")
 

@@ -143,7 +143,7 @@ async def until_cancelled(engine: Engine, request: Request) -> AsyncIterator[Non
 @contextmanager
 def working(engine: Engine, request: Request, give_up: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Be responsible for a request in preparation; RequestCancelled if it was cancelled before."""
-    engine.arrivals.begin_work(request, give_up)
+    engine.registry.begin_work(request, give_up)
     try:
         yield
     finally:
@@ -167,7 +167,7 @@ class Preparation(Work):
         super().__init__(request.owner)
         self._engine = engine
         self._request = request
-        engine.arrivals.begin_work(request, partial(post, self._loop, self._give_up))
+        engine.registry.begin_work(request, partial(post, self._loop, self._give_up))
 
     def _give_up(self) -> None:
         self.stop(self._request.cancel_error())

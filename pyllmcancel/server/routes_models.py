@@ -81,9 +81,7 @@ async def list_models(request: Request) -> Any:
 
 
 # Users choose the names, which may contain slashes.
-@router.get(
-    "/v1/models/{model:path}", summary="The model of this name", responses=answers(ModelEntry | ModelInfo) | errors(404)
-)
+@router.get("/v1/models/{model:path}", summary="One model", responses=answers(ModelEntry | ModelInfo) | errors(404))
 async def get_model(request: Request, model: str) -> Any:
     state = state_of(request)
     shown = model_info(state) if shape_of(request.scope) is ANTHROPIC else model_entry(state)

@@ -10,20 +10,25 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from fastapi import Request
 from prometheus_client import Gauge
 from pydantic import Field
 
 from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import BusyError, Error, InvalidRequestError
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
+from pyllmcancel.requests.request import Request as EngineRequest
 from pyllmcancel.server.behind import Links
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.digests import server_digest
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import KeyRing
@@ -40,14 +45,6 @@ from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import TextReader, special_text
 from pyllmcancel.shares import Shares
 
-if TYPE_CHECKING:
-    from fastapi import Request
-
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.engine.loading import Loading
-    from pyllmcancel.requests.request import Request as EngineRequest
-    from pyllmcancel.server.config import ServerConfig
-
 logger = logging.getLogger("pyllmcancel.server")
 
 TOOL_USE_TEMPLATE = "tokenizer.chat_template.tool_use"  # in a model's metadata
@@ -57,9 +54,7 @@ MAX_NAMED = 3  # limit of requests in a line of the log
 
 
 class Healthy(Answer):
-    """The body of a healthy answer. If there are several owners, it has no counts; `stores` is there, and false, while
-    the disk is full.
-    """
+    """The body of a healthy answer. For several owners it has no counts; `stores` is false while the disk is full."""
 
     status: Literal["ok"]
     stores: NotRequired[Annotated[bool, Field(default=True, description="False while the disk is full.")]]
@@ -113,18 +108,16 @@ class ServerState:
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
-        # set by `process.Server`: still serving, but load balancers should send new requests elsewhere
+        # Set by the application: whether the store's disk is full; what is made beside the load, before any request.
+        self.is_store_full: Callable[[], bool] = lambda: False
+        self.beside_loading: asyncio.Task[Any] | None = None
+        # Set by `process.Server`: still serving, but load balancers should send new requests elsewhere; the calls at
+        # a failed load, at the engine's death, by its thread after all endings, at a load that goes on though it was
+        # given up, and when the model is loaded.
         self.leaving = False
-        self.is_store_full: Callable[[], bool] = lambda: False  # set by the application
-        # Set by `process.Server`: a server should end if it will never have a model, or if its engine has died. The
-        # engine's thread calls the second one, after all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
         self.on_engine_death: Callable[[], None] | None = None
-        # set by `process.Server`, too: ends the process, since a load goes on that was given up
         self.on_stuck_load: Callable[[], None] | None = None
-        # set by the application: what is made while the model is loaded, and must be there before a request is served
-        self.beside_loading: asyncio.Task[Any] | None = None
-        # set by `process.Server`, too: called when the model is loaded
         self.on_ready: Callable[[Engine], None] | None = None
 
     @property
@@ -215,7 +208,11 @@ class ServerState:
         self.aliases = engine.config.aliases()
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
         self.metrics.watch(engine, self.model_name)
-        self._add_gauges()
+        # The metrics of streams and of the feed are read at each scrape, in the event loop.
+        registry, ring = self.metrics.registry, self.feed.ring
+        registry.register(StreamGauges(self.streams))
+        text = "Events that readers of the feed can take up again."
+        Gauge("pyllmcancel_events_kept", text, registry=registry).set_function(lambda: ring.newest - ring.first + 1)
         texts = Texts(model) if self.config.expose_prompts else None
         if texts is not None:
             engine.add_observer(texts)
@@ -224,13 +221,6 @@ class ServerState:
         self._texts = TextReader(engine)
         if engine.n_embd is None:
             self._guidance = BoundedGuidance(Guidance(model))
-
-    def _add_gauges(self) -> None:
-        """Add the metrics of streams and of the feed, which are read at each scrape, in the event loop."""
-        registry, ring = self.metrics.registry, self.feed.ring
-        registry.register(StreamGauges(self.streams))
-        text = "Events that readers of the feed can take up again."
-        Gauge("pyllmcancel_events_kept", text, registry=registry).set_function(lambda: ring.newest - ring.first + 1)
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
         """Serve with the engine when it is loaded; until then the health check answers 503."""
@@ -295,25 +285,25 @@ class ServerState:
         with suppress(InvalidRequestError, BusyError):
             self.chat_template.prepare()
 
-    def _close_workers(self) -> None:
-        for workers in (self.workers, self.preparers, self.decoders, self.fillers):
-            workers.close()
+    @property
+    def _all_workers(self) -> tuple[Workers, ...]:
+        return self.workers, self.preparers, self.decoders, self.fillers
 
     async def end_helpers(self) -> None:
         """End the work for requests in preparation, and the processes that check templates and schemas. Idempotent."""
-        self._close_workers()
+        for workers in self._all_workers:
+            workers.close()
         await asyncio.to_thread(self.chat_template.close)
         if self._guidance is not None:
             await asyncio.to_thread(self._guidance.close)
-        for workers in (self.workers, self.preparers, self.decoders, self.fillers):
+        for workers in self._all_workers:
             await workers.wait_closed()
 
     async def close(self, drain: float) -> None:
-        """Stop accepting, drain, cancel the remaining requests, stop computing. Idempotent; cancels a load in
-        progress.
-        """
+        """Stop accepting, cancel a load, drain, cancel the remaining requests, stop computing. Idempotent."""
         self._closing = True
-        self._close_workers()
+        for workers in self._all_workers:
+            workers.close()
         if self._loading is not None:
             self._loading.give_up()
         if self._engine is not None:

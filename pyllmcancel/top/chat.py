@@ -19,9 +19,8 @@ from rich.console import Console
 from pyllmcancel.front.child import bound
 from pyllmcancel.front.folder import socket_folder
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
-from pyllmcancel.top.client import message_in, reason_of
+from pyllmcancel.top.client import message_in, plain, read_json, reason_of
 from pyllmcancel.top.keys import leave
-from pyllmcancel.top.text import plain, read_json
 
 END_SECONDS = 10.0
 TIMEOUT = httpx.Timeout(10.0, read=None)  # a prompt may take minutes

@@ -11,8 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from pyllmcancel.top.client import STRANGE, Reading, ServerError
-from pyllmcancel.top.text import duration, milliseconds, plain
+from pyllmcancel.top.client import STRANGE, Reading, ServerError, duration, milliseconds, plain
 
 Entry = dict[str, Any]
 Key = tuple[object, ...]

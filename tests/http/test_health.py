@@ -12,7 +12,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import ModelLoadError
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from pyllmcancel.server import state as state_module
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
@@ -40,7 +40,7 @@ async def test_ok_with_the_counts(path: str) -> None:
 
 
 def loading_app(held: HeldLoad) -> FastAPI:
-    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    loading = Loading(EngineConfig(), Observer(), load=held)
     return create_app(ServerConfig(engine=EngineConfig()), loading=loading)
 
 
@@ -150,7 +150,7 @@ async def test_an_engine_that_was_on_its_way_is_adopted_or_comes_too_late_and_is
     world: World, *, late: bool
 ) -> None:
     held = HeldLoad()
-    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    loading = Loading(EngineConfig(), Observer(), load=held)
     app = create_app(world.app.state.server.config, loading=loading)
     if late:
         held.bring(world.engine)
@@ -172,7 +172,7 @@ async def test_nobody_is_served_before_the_vocabulary_was_read(world: World, mon
     monkeypatch.setattr(BoundedGuidance, "prepare", lambda _: read.wait(LIMIT))
     held = HeldLoad()
     held.bring(world.engine)
-    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    loading = Loading(EngineConfig(), Observer(), load=held)
     app = create_app(world.app.state.server.config, loading=loading)
     async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
         await asyncio.wrap_future(loading.future)

@@ -15,7 +15,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from tests.support import broken_models
 from tests.support.gguf_bytes import GgufBytes, Value
 from tests.support.http_asgi import LIMIT
@@ -75,7 +75,7 @@ def test_an_engine_that_is_given_up_before_it_begins_is_cancelled(model_files: d
         return Engine.load(config, **options)
 
     config = EngineConfig(model=model_files["attention"], threads=N_THREADS)
-    with closing(Loading(config, NullObserver(), load=load)) as loading:
+    with closing(Loading(config, Observer(), load=load)) as loading:
         loading.give_up()
         given_up.set()
         assert isinstance(loading.future.exception(LIMIT), LoadCancelled)

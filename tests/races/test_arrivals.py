@@ -80,7 +80,7 @@ class Crowd:
             self.given_up.append(request)
             stopped.set()
 
-        self.engine.arrivals.begin_work(request, give_up)
+        self.engine.registry.begin_work(request, give_up)
 
         def work() -> None:
             self.engine.arrivals.end_work(request)

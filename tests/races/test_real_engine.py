@@ -18,7 +18,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.model_loading import generation_on
 from pyllmcancel.events import Ending, FinishReason
-from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.observer import Observer, StepRecord
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Bound
 from tests.races.answers import Answer, answer_of
@@ -289,15 +289,15 @@ def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files
 
     def compute_until(reached: Callable[[], bool]) -> None:
         while not reached():
-            items, _ = generation.plan(NullObserver())
-            generation.take(generation.compute(items).rows, NullObserver())
+            items, _ = generation.plan(Observer())
+            generation.take(generation.compute(items).rows, Observer())
 
     (waiting,), (urgent,) = background.choices, interactive.choices
-    generation.admit(background, NullObserver())
+    generation.admit(background, Observer())
     compute_until(lambda: len(waiting.generated) == 3)
     assert generation.choose([interactive]) is interactive
-    generation.admit(interactive, NullObserver())
+    generation.admit(interactive, Observer())
     assert waiting.seq is None
     compute_until(lambda: urgent.finish_reason is not None)
-    generation.plan(NullObserver())
+    generation.plan(Observer())
     assert (waiting.seq is not None, waiting.n_pending) == (True, 1)

@@ -20,7 +20,7 @@ from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Ending, Event, FinishReason
-from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.observer import Observer, StepRecord
 from pyllmcancel.requests.registry import PREPARING_SECONDS
 from pyllmcancel.requests.request import Origin, Request
 from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
@@ -124,7 +124,7 @@ class Tracked:
 
 
 @dataclass
-class Watcher(NullObserver):
+class Watcher(Observer):
     """Counts, and stops the engine thread (or a submitter) at the places that a test names."""
 
     steps: list[StepRecord] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyllmcancel.top.text import LONGEST, duration, milliseconds, plain
+from pyllmcancel.top.client import LONGEST, duration, milliseconds, plain
 
 HOSTILE = {
     "escape": "a\x1b[2Jb",

@@ -10,7 +10,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.choices import MAX_CHOICES
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from tests.support.driver import Driver, MakeDriver, Watcher, complete
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -67,7 +67,7 @@ def test_the_log_tells_the_story_of_a_superseded_request(driver: Driver, caplog:
     assert finished.endswith("waiting 0, running 0")
 
 
-class Failing(NullObserver):
+class Failing(Observer):
     def __init__(self) -> None:
         self.n_calls = 0
 

@@ -4,11 +4,10 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.observer import StepPart, StepRecord
-from pyllmcancel.server.live import recorder as recorder_module
+from pyllmcancel.server.live import facts as facts_module
 from pyllmcancel.server.live import texts as texts_module
-from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, StepsFact
+from pyllmcancel.server.live.facts import Fact, FactFinder, Happening, PlainFact, Recorder, Stepped, StepsFact
 from pyllmcancel.server.live.feed import Feed
-from pyllmcancel.server.live.recorder import Happening, Recorder, Stepped
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Audience, Frames, steps_event
 from pyllmcancel.server.running.metrics import EngineMetrics
@@ -131,7 +130,7 @@ def test_a_request_is_told_as_it_came_even_if_it_is_over(driver: Driver) -> None
 def test_the_event_loop_is_woken_once_until_it_has_taken_what_is_there_and_that_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recorder_module, "MAX_RECORDS", 2)
+    monkeypatch.setattr(facts_module, "MAX_RECORDS", 2)
     woken: list[None] = []
     recorder = Recorder(lambda: woken.append(None))
     for number in range(4):
@@ -167,7 +166,7 @@ async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembe
 
 
 async def test_a_reader_after_lost_records_is_not_dropped(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "MAX_RECORDS", 1)
+    monkeypatch.setattr(facts_module, "MAX_RECORDS", 1)
     feed = feed_of(driver)
     dropped: list[str] = []
     with feed.reader(Audience(None), "", lambda: dropped.append("first")):

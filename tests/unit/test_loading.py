@@ -17,7 +17,7 @@ from pyllmcancel.engine.engine import Engine
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import LoadCancelled, ModelLoadError
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from tests.support import fake_native
 from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT
@@ -25,7 +25,7 @@ from tests.support.http_process import until
 
 
 def begin(held: HeldLoad) -> Loading:
-    return Loading(EngineConfig(), NullObserver(), load=held)
+    return Loading(EngineConfig(), Observer(), load=held)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_model_that_must_be_fetched_is_fetched_before(engine: Engine, tmp_path
         loaded.append((config.model, loading.stage, loading.progress))
         return held(config, **options)
 
-    with closing(Loading(EngineConfig(alias="kept"), NullObserver(), fetch=fetch, load=load)) as loading:
+    with closing(Loading(EngineConfig(alias="kept"), Observer(), fetch=fetch, load=load)) as loading:
         until(lambda: loading.progress, lambda progress: progress == 0.25)
         assert loading.stage == "downloading"
         come.set()
@@ -64,7 +64,7 @@ def test_a_fetch_that_is_given_up_loads_nothing() -> None:
         until(lambda: progress(0.5), lambda wanted: not wanted)
         raise LoadCancelled("given up")
 
-    loading = Loading(EngineConfig(), NullObserver(), fetch=fetch, load=HeldLoad())
+    loading = Loading(EngineConfig(), Observer(), fetch=fetch, load=HeldLoad())
     assert begun.wait(LIMIT)
     loading.close()
     assert isinstance(loading.future.exception(), LoadCancelled)

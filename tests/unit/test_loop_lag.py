@@ -6,8 +6,7 @@ import time
 import pytest
 
 from pyllmcancel.requests.observer import StepPart, StepRecord
-from pyllmcancel.server.running.loop_lag import LoopLag
-from pyllmcancel.server.running.metrics import EngineMetrics
+from pyllmcancel.server.running.metrics import EngineMetrics, LoopLag
 
 pytestmark = pytest.mark.anyio
 HELD = 0.05

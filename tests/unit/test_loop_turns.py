@@ -11,7 +11,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.loop import EngineLoop
 from pyllmcancel.events import Delta, Event, FinishReason
 from pyllmcancel.requests.endings import Endings
-from pyllmcancel.requests.observer import NullObserver, StepTrace
+from pyllmcancel.requests.observer import Observer, StepTrace
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Request
 from pyllmcancel.scheduling.scheduler import Occupancy
@@ -136,9 +136,9 @@ class Rig:
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.registry = Registry(max_queue=8)
-        self.endings = Endings(self.registry, NullObserver())
+        self.endings = Endings(self.registry, Observer())
         parts = (self.recorder, self.registry, self.endings, self.recorder)
-        self.loop = EngineLoop(*parts, observer=NullObserver(), trace=StepTrace(8))  # type: ignore[arg-type]
+        self.loop = EngineLoop(*parts, observer=Observer(), trace=StepTrace(8))  # type: ignore[arg-type]
 
     def submit(self, name: str, **origin: str) -> Request:
         request = bare_request(name, **origin)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.generation import Generation
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 from pyllmcancel.scheduling.scheduler import Scheduler
@@ -111,7 +111,7 @@ def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -
     for request, prompts in ((two_prompts, [[1], [2]]), (other, [[3]])):
         generation.fill(request, prompts, params, RecordingSink())
         assert generation.choose([request]) is request
-        generation.admit(request, NullObserver())
+        generation.admit(request, Observer())
     assert generation.scheduler.active == [two_prompts.choices[0], other.choices[0]]
     assert generation.scheduler.n_preempted == 0
 

@@ -8,12 +8,12 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError, RequestCancelled, UsageError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.arrivals import Arrivals
-from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.families import MAX_GENERATIONS, MAX_SESSIONS, Families
-from pyllmcancel.requests.observer import NullObserver, Observers
+from pyllmcancel.requests.observer import Observer, Observers
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Names, Request
+from pyllmcancel.requests.tables import Accepted
 from pyllmcancel.requests.watcher import Watcher
 from tests.support.bare_requests import bare_request
 
@@ -25,7 +25,7 @@ class Table:
 
     def __init__(self, max_queue: int = 4) -> None:
         self.registry = Registry(max_queue)
-        self.observer = Mock(spec=NullObserver)
+        self.observer = Mock(spec=Observer)
         self.endings = Endings(self.registry, self.observer)
         self.arrivals = Arrivals(self.registry, self.endings, Mock(spec=Watcher), Observers(self.observer), {})
 
@@ -70,7 +70,7 @@ def test_a_refused_request_leaves_only_what_others_have_named_and_comes_too_late
         assert not table.endings.cancel(request, CancelReason.EXPLICIT)
         assert request.ended.result(0).finish_reason is FinishReason.ERROR
     (session,) = registry.sessions()
-    assert (session.requests, session.n_requests) == (("other",), 1)
+    assert (session.requests, session.n_requests) == (["other"], 1)
     assert registry.preparing("k") == []
     table.observer.request_added.assert_not_called()
 
@@ -139,7 +139,7 @@ def test_a_request_gets_the_names_of_its_body_when_that_has_been_read(table: Tab
     assert request.priority == 1
     registry.accept(request)
     (session,) = registry.sessions()
-    assert (session.requests, session.n_requests) == (("r",), 1)
+    assert (session.requests, session.n_requests) == (["r"], 1)
 
 
 def test_names_that_are_refused_leave_the_request_without_any(table: Table, registry: Registry) -> None:

@@ -8,12 +8,11 @@ import pytest
 from pyllmcancel.cancellation import Cancellation, CancelReason
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
-from pyllmcancel.requests.effects import Accepted
 from pyllmcancel.requests.endings import Endings
-from pyllmcancel.requests.holds import MAX_HOLDS
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Request, RequestSummary
+from pyllmcancel.requests.tables import MAX_HOLDS, Accepted
 from pyllmcancel.requests.token_stream import Outbox
 from tests.support.bare_requests import bare_request
 from tests.support.fake_model import CancelFlag
@@ -166,7 +165,7 @@ def test_a_request_that_ends_is_at_no_moment_seen_live_beside_its_successor(regi
             return reason
 
     ends.cancellation = Sealed(CancelFlag())
-    Endings(registry, NullObserver()).conclude(ends, FinishReason.STOP, Outbox())
+    Endings(registry, Observer()).conclude(ends, FinishReason.STOP, Outbox())
     assert seen in ([], [[successor]])
     assert registry.requests() == [successor] * len(seen)
 
@@ -187,7 +186,7 @@ def test_a_sealed_request_is_neither_its_keys_newest_nor_shown(registry: Registr
 def relate(registry: Registry, session: str, parent: str) -> None:
     """A request of the session, which has ended, has named its parent."""
     request = waiting(registry, session=session, parent=parent)
-    Endings(registry, NullObserver()).conclude(request, FinishReason.STOP, Outbox())
+    Endings(registry, Observer()).conclude(request, FinishReason.STOP, Outbox())
 
 
 @pytest.mark.parametrize("descendants", [True, False])

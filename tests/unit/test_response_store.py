@@ -14,9 +14,6 @@ import pytest
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.responses.storage import rows
 from pyllmcancel.server.responses.storage.database import (
-    DamagedResponseError,
-    LongConversationError,
-    MissingResponseError,
     StoreError,
     StoreFullError,
 )
@@ -77,7 +74,7 @@ def test_items_are_those_of_their_responses_and_bounded(opened: Stores, monkeypa
     assert store.items("another", ["b"]).result(LIMIT) == []
     monkeypatch.setattr(rows, "MAX_CONVERSATION_BYTES", 300)
     assert store.items("", ["a"]).result(LIMIT)
-    with pytest.raises(LongConversationError, match="300"):
+    with pytest.raises(StoreError, match="300"):
         store.items("", ["a", "b"]).result(LIMIT)
 
 
@@ -87,7 +84,7 @@ def test_a_conversation_that_has_no_beginning_is_not_there(opened: Stores) -> No
     add(store, "b", previous="a")
     store.delete("", "a").result(LIMIT)
     add(store, "a", previous="b")
-    with pytest.raises(MissingResponseError, match="b"):
+    with pytest.raises(StoreError, match="'b' not found"):
         store.part("", "b", output=True).result(LIMIT)
 
 
@@ -97,7 +94,7 @@ def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch:
     add(store, "a", text="x" * 2_000)
     add(store, "b", text="x" * 2_000, previous="a")
     assert store.part("", "a", output=True).result(LIMIT)
-    with pytest.raises(LongConversationError, match="3,000"):
+    with pytest.raises(StoreError, match="3,000"):
         store.part("", "b", output=True).result(LIMIT)
 
 
@@ -261,14 +258,13 @@ ASKING: dict[str, Callable[[Store], Any]] = {
         (f"status = {NOT_UTF8}", ("get",)),
         ("status = 'SECRET'", ("get",)),
         ("used = 'SECRET'", ("input", "history")),
-        ("size = 'SECRET'", ("input", "history", "items")),
         (f"previous = {NOT_UTF8}", ("input", "history")),
     ],
 )
 def test_a_damaged_row_costs_only_its_own_response(opened: Stores, change: str, asked: tuple[str, ...]) -> None:
     store = damaged(opened, change)
     for name in asked:
-        with pytest.raises(DamagedResponseError) as told:
+        with pytest.raises(StoreError, match="damaged") as told:
             ASKING[name](store)
         assert SECRET not in str(told.value)
         assert told.value.__cause__ is None
@@ -285,9 +281,9 @@ def test_a_conversation_goes_as_far_as_what_is_damaged(opened: Stores) -> None:
     store.close()
     edit(opened.path, f"UPDATE responses SET input = {NOT_UTF8} WHERE id = 'a'")
     store = opened()
-    with pytest.raises(DamagedResponseError) as told:
+    with pytest.raises(StoreError, match="damaged") as told:
         store.part("", "b", output=True).result(LIMIT)
-    assert told.value.response_id == "a"
+    assert "stored as 'a'" in str(told.value)
     assert status_of(store, "b") == "completed"
 
 
@@ -300,7 +296,7 @@ def test_a_damaged_log_is_not_told(log: bytes | None) -> None:
 
 def test_a_damaged_row_that_was_running_does_not_keep_the_server_from_starting(opened: Stores) -> None:
     store = damaged(opened, f"status = 'in_progress', response = {NOT_UTF8}")
-    with pytest.raises(DamagedResponseError):
+    with pytest.raises(StoreError, match="damaged"):
         store.get("", "bad").result(LIMIT)
     assert status_of(store, "good") == "completed"
 

@@ -10,26 +10,23 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import Message
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.requests.request import Request
 from pyllmcancel.server.batches.lines import Answered, Line, Result, read_lines
 from pyllmcancel.server.batches.storage import BatchStore
-from pyllmcancel.server.batches.wire import BATCH, BatchAnswer, BatchBody
+from pyllmcancel.server.batches.wire import BATCH, BatchAnswer, BatchBody, Told
 from pyllmcancel.server.bodies import receive_nothing
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import replayed
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.origin import PRIORITY
 from pyllmcancel.server.responses.errors import done
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-    from starlette.types import Message
-
-    from pyllmcancel.requests.request import Request
-    from pyllmcancel.server.batches.wire import Told
-    from pyllmcancel.server.responses.storage.store import Store
+from pyllmcancel.server.responses.storage.store import Store
 
 logger = logging.getLogger("pyllmcancel.server")
 

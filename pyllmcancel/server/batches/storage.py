@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyllmcancel.server.batches.lines import Result
 from pyllmcancel.server.batches.wire import BATCH, INPUT, OUTPUT, Told, file_told
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.responses.errors import done
 from pyllmcancel.server.responses.storage.rows import checked, said, text_of
-
-if TYPE_CHECKING:
-    import sqlite3
-    from concurrent.futures import Future
-
-    from pyllmcancel.server.batches.lines import Result
-    from pyllmcancel.server.responses.storage.store import Store
+from pyllmcancel.server.responses.storage.store import Store
 
 PIECE = 1 << 16  # bytes of an uploaded file in a row
 AT_ONCE = 64  # rows that are read at once

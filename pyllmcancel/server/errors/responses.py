@@ -8,26 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse
+from starlette.types import Scope
 
+from pyllmcancel import errors
 from pyllmcancel.cancellation import CancelReason, Deadline
-from pyllmcancel.errors import (
-    BusyError,
-    ContextLengthError,
-    EngineClosedError,
-    InvalidRequestError,
-    LateError,
-    QueueFullError,
-    RequestCancelled,
-    RequestFailed,
-)
 from pyllmcancel.server.errors.shapes import OPENAI, ErrorFacts, ErrorShape, shape_of
 from pyllmcancel.server.http.exchange import request_id_of
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
 
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
@@ -63,26 +51,26 @@ def api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             shown = error
-        case RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
+        case errors.RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
             status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS.get(reason, CLIENT_CLOSED_REQUEST)
             shown = ApiError(status, str(error), "request_cancelled", None, reason, usage, deadline)
             shown.extra_headers = retry_after(seconds)
-        case RequestFailed(usage=usage, param=None):
+        case errors.RequestFailed(usage=usage, param=None):
             shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
-        case RequestFailed(usage=usage, param=param):
+        case errors.RequestFailed(usage=usage, param=param):
             shown = ApiError(400, str(error), param=param, code="invalid_request", usage=usage)
-        case ContextLengthError(param=param, n_prompt_tokens=n_prompt_tokens, n_ctx=n_ctx):
+        case errors.ContextLengthError(param=param, n_prompt_tokens=n_prompt_tokens, n_ctx=n_ctx):
             sizes = (n_prompt_tokens, n_ctx)
             shown = ApiError(400, str(error), param=param, code="context_length_exceeded", sizes=sizes)
-        case InvalidRequestError(param=param):
+        case errors.InvalidRequestError(param=param):
             shown = ApiError(400, str(error), param=param, code="invalid_request")
-        case LateError(retry_after=seconds):
+        case errors.LateError(retry_after=seconds):
             shown = ApiError(429, str(error), "rate_limit_error", code="too_late", extra_headers=retry_after(seconds))
-        case QueueFullError():
+        case errors.QueueFullError():
             shown = ApiError(429, str(error), "rate_limit_error", code="queue_full")
-        case BusyError():
+        case errors.BusyError():
             shown = ApiError(503, str(error), "server_error", code="busy")
-        case EngineClosedError():
+        case errors.EngineClosedError():
             shown = ApiError(503, str(error), "server_error", code="shutdown")
         case _:
             shown = ApiError(500, "internal server error", "server_error", code="internal_error")

@@ -1,24 +1,19 @@
-"""The facts of an error, and its shape in each API. It is that of the requested endpoint, even if no handler saw the
-request.
-"""
+"""The facts of an error, and its shape in each API: that of the requested endpoint, also where no handler ran."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
+from pyllmcancel.events import Usage
 from pyllmcancel.server.anthropic.answer import MessageUsage, message_usage
 from pyllmcancel.server.wire.fields import ABSENT, Answer, absent
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
-
-    from pyllmcancel.events import Usage
 
 
 @dataclass(eq=False)
@@ -39,12 +34,8 @@ class FurtherDetails(Answer):
     """The details that few errors have. The last two are llama-server's."""
 
     detail: NotRequired[Annotated[str | None, absent("Ours: the deadline that has passed.")]]
-    n_prompt_tokens: NotRequired[
-        Annotated[int, Field(default=0, description="With a prompt that is too long: its tokens.")]
-    ]
-    n_ctx: NotRequired[
-        Annotated[int, Field(default=0, description="With a prompt that is too long: tokens of context.")]
-    ]
+    n_prompt_tokens: NotRequired[Annotated[int, Field(default=0, description="If a prompt is too long: its tokens.")]]
+    n_ctx: NotRequired[Annotated[int, Field(default=0, description="If a prompt is too long: tokens of context.")]]
 
 
 class ErrorDetails(FurtherDetails):

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pyllmcancel.server.config import ADMIN
+from pyllmcancel.server.config import ADMIN, ApiKey
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from pyllmcancel.server.config import ApiKey
 
 # The page and the documentation contain nothing that is not in this package, and browsers cannot send a key with a
 # visit.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.encodings import Decoder, drop_encoding_headers
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
-from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
+from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY, Limits
 from pyllmcancel.shares import Shares
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from pyllmcancel.server.limits import Limits
 
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -108,13 +104,13 @@ class BodyLimit:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+@dataclass(slots=True)
 class Hold:
     """One body's share of the limit."""
 
-    def __init__(self, held: Shares, owner: str) -> None:
-        self._held = held
-        self._owner = owner
-        self._taken = 0
+    _held: Shares
+    _owner: str
+    _taken: int = 0
 
     def grow(self, length: int) -> None:
         """Hold the room of a body that has this length so far; ApiError 503 if there is none."""

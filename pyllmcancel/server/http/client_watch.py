@@ -28,13 +28,11 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server.limits import UNSENT_BYTES
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.limits import UNSENT_BYTES, Limits
+from pyllmcancel.server.timer import Timer
 
 # Fields of Linux's struct tcp_info, which never move: tcpi_unacked, tcpi_last_data_sent, tcpi_last_data_recv and
 # tcpi_last_ack_recv (milliseconds since), tcpi_bytes_acked, tcpi_notsent_bytes.
@@ -126,8 +124,7 @@ class ClientWatch:
         self._on_gone = on_gone
         self._loop = loop
         self._began = loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = NEVER  # the time of the timer, which uvloop's timers do not tell
+        self._timer = Timer(loop)
         # Set while bytes wait in this process: since when the client has taken nothing (monotonic seconds), and how
         # much it had taken by then.
         self._stalled_since: float | None = None
@@ -149,12 +146,9 @@ class ClientWatch:
     def stop(self) -> None:
         """Idempotent."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
     def _look(self) -> None:
-        self._timer = None
         info = tcp_info(self._socket)
         silent, stalled = self._until_silent(info), self._until_stalled(info)
         if min(silent, stalled) > 0.0:
@@ -164,15 +158,8 @@ class ClientWatch:
         self._on_gone(CancelReason.DISCONNECT if silent <= 0.0 else CancelReason.STALLED)
 
     def _look_within(self, seconds: float) -> None:
-        if self._stopped or seconds == NEVER:
-            return
-        at = self._loop.time() + seconds
-        if self._timer is not None:
-            if self._looks_at <= at:
-                return
-            self._timer.cancel()
-        self._looks_at = at
-        self._timer = self._loop.call_at(at, self._look)
+        if not self._stopped and seconds < NEVER:
+            self._timer.start(seconds, self._look, or_earlier=True)
 
     def _until_silent(self, info: TcpInfo | None) -> float:
         """Return the seconds until the client may have been silent for too long."""

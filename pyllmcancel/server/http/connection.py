@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+
+from starlette.types import Receive, Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.server.http.client_watch import ClientWatch
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.http.exchange import mark_client_gone
+from pyllmcancel.server.limits import Limits
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -150,3 +148,22 @@ def watched(receive: Receive, on_leaving: Callable[[], object]) -> Iterator[asyn
         yield watcher
     finally:
         watcher.cancel()
+
+
+async def until_left(scope: Scope, receive: Receive, sending: asyncio.Task[None]) -> None:
+    """Wait for the end of an answer, or of its reader: whichever comes first ends the other."""
+    connection = connection_of(scope)
+    try:
+        with watched(receive, sending.cancel) as client_left:
+            await asyncio.wait({sending})
+            if sending.cancelled():
+                mark_client_gone(scope)
+                if connection is not None:
+                    # To the HTTP server an answer that ends too early is a defect, unless its client has left.
+                    connection.drop()
+                    await client_left
+    finally:
+        sending.cancel()
+    if not sending.cancelled():
+        with suppress(OSError):  # some servers report so that the client is gone
+            sending.result()

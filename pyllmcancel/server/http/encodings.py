@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.datastructures import Headers
 
@@ -16,8 +16,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-if TYPE_CHECKING:
-    from starlette.types import Scope
+from starlette.types import Scope
 
 PIECE = 1 << 16  # bytes that are decompressed at once
 WINDOW: Mapping[int, int] = {zstd.DecompressionParameter.window_log_max: 23}  # 8 MiB, HTTP's limit (RFC 9659)

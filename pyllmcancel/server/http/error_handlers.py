@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -18,9 +19,6 @@ from pyllmcancel.errors import Error, RequestCancelled
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError, api_error
 from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
 from pyllmcancel.server.http.workers import ClientLeft
-
-if TYPE_CHECKING:
-    from fastapi.responses import JSONResponse
 
 logger = logging.getLogger("pyllmcancel.server")
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyllmcancel.requests.request import NO_OWNER
+from starlette.types import Scope
 
-if TYPE_CHECKING:
-    from starlette.types import Scope
-
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.request import NO_OWNER, Request
 
 
 @dataclass(slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fastapi import Request
+
 from pyllmcancel.server.errors.responses import ApiError
 
 if TYPE_CHECKING:
-    from fastapi import Request
     from python_multipart.multipart import Field, File
 
 MAX_FIELDS = 64

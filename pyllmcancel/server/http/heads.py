@@ -1,17 +1,13 @@
-"""The middleware for heads that few clients send: an absolute target, two lengths of a body, or what a trusted proxy
-reports. Plain ASGI.
-"""
+"""The middleware for heads that few clients send: absolute targets, two lengths, a proxy's reports. Plain ASGI."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import unquote
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ABSOLUTE = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 CLOSE = (b"connection", b"close")

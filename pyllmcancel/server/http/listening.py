@@ -81,7 +81,7 @@ def _listeners_of(host: str, port: int) -> list[Listener]:
 
 def _unix_listener(path: Path) -> Listener:
     """Listen on a path, which only this user may connect to. A socket that nobody listens on is replaced."""
-    _remove_stale(path, socket.AF_UNIX)
+    _remove_stale(path)
     before = os.umask(0o177)
     try:
         listener = _listener(socket.AF_UNIX, socket.SOCK_STREAM, 0, str(path))
@@ -91,11 +91,11 @@ def _unix_listener(path: Path) -> Listener:
     return listener
 
 
-def _remove_stale(path: Path, family: int) -> None:
+def _remove_stale(path: Path) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.stat().st_mode):
             return  # not ours: `bind` reports it
-        with socket.socket(family) as probe, suppress(ConnectionRefusedError):
+        with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
             probe.connect(str(path))
             return
         path.unlink()
@@ -153,9 +153,8 @@ def raise_file_limit() -> None:
     wanted = MAX_CONNECTIONS + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
-            resource.setrlimit(
-                resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-            )
+            limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def quiet_about_files(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -12,18 +12,14 @@ Starlette's ``TrustedHostMiddleware`` does not fit: it answers 400 in plain text
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.host_names import HostNames
 from pyllmcancel.server.http.api_keys import is_public
 from pyllmcancel.server.http.heads import forwarded_hosts
-from pyllmcancel.server.http.web_origins import is_own
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from pyllmcancel.server.host_names import HostNames
-    from pyllmcancel.server.http.web_origins import AllowedOrigins
+from pyllmcancel.server.http.web_origins import AllowedOrigins, is_own
 
 FETCHES = ("GET", "HEAD")
 OWN_SITES = ("", "same-origin", "none")  # the request comes from no page: typed, from a bookmark, or not from a browser

@@ -8,28 +8,23 @@ import time
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h11
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.server.config import Certificate, ServerConfig
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import CONNECTION, Connection
+from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.heads import UNIX
 from pyllmcancel.server.http.listening import is_unix
 from pyllmcancel.server.http.request_context import new_request_id
-from pyllmcancel.server.limits import LINGER_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi import FastAPI
-
-    from pyllmcancel.server.config import Certificate, ServerConfig
-    from pyllmcancel.server.http.connections import Connections
-    from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.limits import LINGER_SECONDS, Limits
+from pyllmcancel.server.timer import Timer
 
 # Limit of bytes of the next requests that are read ahead; a client that sends more is not read until its turn comes.
 READ_AHEAD = 1 << 20
@@ -58,25 +53,6 @@ def stage_of(conn: h11.Connection, *, served: bool) -> Stage:
     if conn.their_state is not h11.IDLE:
         return Stage.ANSWER
     return Stage.NEXT if served and not conn.trailing_data[0] else Stage.HEAD
-
-
-class Timer:
-    """At most one call to come. Used by the event loop only."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._handle: asyncio.TimerHandle | None = None
-
-    def start(self, seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` after `seconds`, instead of an earlier call that is still to come."""
-        self.stop()
-        self._handle = self._loop.call_later(seconds, act)
-
-    def stop(self) -> None:
-        """Idempotent."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
 
 
 class WatchfulProtocol(H11Protocol):

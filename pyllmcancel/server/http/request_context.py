@@ -12,18 +12,15 @@ import re
 import secrets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError
 from pyllmcancel.server.errors.shapes import shape_of
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.unknown_fields import HEADER, IgnoredLog
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 access_log = logging.getLogger("pyllmcancel.access")
 

@@ -8,22 +8,19 @@ have changed the answer is refused in any case; see `REFUSED`.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel
+from starlette.types import Scope
 
+from pyllmcancel.pausing import Pause
+from pyllmcancel.server.config import UnknownFields
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.wire.fields import RequestBody
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
-
-    from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.config import UnknownFields
+from pyllmcancel.shares import Remembered
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -75,20 +72,17 @@ class IgnoredLog:
     """Logs one line for each client and field. Used in the event loop only."""
 
     def __init__(self) -> None:
-        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._logged = Remembered[str, bool](MAX_LOGGED_PAIRS)
 
     def log(self, scope: Scope, names: Iterable[str]) -> None:
         exchange = exchange_of(scope)
         client = exchange.owner or (scope.get("client") or ("a client",))[0]
         for name in names:
-            known = (client, name) in self._logged
-            self._logged[client, name] = None
-            self._logged.move_to_end((client, name))
+            known = self._logged.pop(client, name)
+            self._logged.put(client, name, value=True)  # the youngest
             if not known:
                 facts = {"request_id": exchange.request_id, "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
-        while len(self._logged) > MAX_LOGGED_PAIRS:
-            self._logged.popitem(last=False)
 
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:

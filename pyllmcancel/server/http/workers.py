@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from starlette.types import Receive
+
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import FlaggedPause
@@ -17,8 +19,6 @@ from pyllmcancel.requests.request import NO_OWNER
 from pyllmcancel.server.http.connection import watched
 
 if TYPE_CHECKING:
-    from starlette.types import Receive
-
     from pyllmcancel._native import CancelFlag
 
 T = TypeVar("T")

@@ -23,9 +23,7 @@ class FeedEntry(RequestEntry):
     """A request, with its texts if they are exposed."""
 
     prompt: NotRequired[Annotated[str, Field(description="End of the prompt.")]]
-    output: NotRequired[
-        Annotated[str | None, Field(description="Beginning of the answer, after the request has ended.")]
-    ]
+    output: NotRequired[Annotated[str | None, Field(description="Beginning of the answer, once the request is over.")]]
 
 
 class AddedEvent(FeedEvent):

@@ -15,23 +15,20 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.workers import post
-from pyllmcancel.server.live.facts import FactFinder, PlainFact, Ring
-from pyllmcancel.server.live.recorder import Recorder
-from pyllmcancel.server.live.wording import Frames
-from pyllmcancel.server.running.metrics import n_paused
-
-if TYPE_CHECKING:
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.server.live.events import Stats
-    from pyllmcancel.server.live.facts import Fact
-    from pyllmcancel.server.live.texts import Texts
-    from pyllmcancel.server.live.wording import Audience
-    from pyllmcancel.server.running.metrics import EngineMetrics
-    from pyllmcancel.shares import Shares
+from pyllmcancel.server.live.events import Stats
+from pyllmcancel.server.live.facts import Fact, FactFinder, PlainFact, Recorder, Ring
+from pyllmcancel.server.live.texts import Texts
+from pyllmcancel.server.live.wording import Audience, Frames
+from pyllmcancel.server.running.llama_metrics import Totals
+from pyllmcancel.server.running.metrics import EngineMetrics, n_paused
+from pyllmcancel.server.timer import Timer
+from pyllmcancel.shares import Shares
 
 WITHOUT_READERS = 1.0  # seconds between two flushes, which then encode nothing but join equal steps
 KEPT_SECONDS = 60.0  # recording continues for this time after the last reader has left, in case it comes back
@@ -40,20 +37,17 @@ STATS_SECONDS = 1.0
 # whole engine loses what one core loses. The longer a flush takes, the rarer it is.
 SHARE = 0.005
 SHORTEST, LONGEST = 0.1, 5.0  # seconds between two flushes
-SHOWN_TOTALS = (
-    *("prompt_tokens", "computed_tokens", "wasted_tokens", "reused_tokens", "saved_tokens", "aborted_steps"),
-    "cancels",
-)
+SHOWN_TOTALS = [name for name in Totals._fields if name in Stats.__annotations__]
 WEIGHT = 0.25  # weight of the last flush in the estimate of a flush's cost
 
 
+@dataclass(eq=False, slots=True)
 class Reader:
     """One reader: the last fact that it has read, and the function that drops it."""
 
-    def __init__(self, audience: Audience, place: int, drop: Callable[[], object]) -> None:
-        self.audience = audience
-        self.place = place
-        self.drop = drop
+    audience: Audience
+    place: int
+    drop: Callable[[], object]
 
 
 class Feed:
@@ -69,12 +63,11 @@ class Feed:
         self._seats = seats
         self.texts: Texts | None = None
         self._engine: Callable[[], Engine | None] = lambda: None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awaits_end = False  # True from the first reader on
         self._recorder: Recorder | None = None  # set while recording
         self._facts = FactFinder()
-        self._flushing: asyncio.TimerHandle | None = None
-        self._flushes_at = 0.0  # the time of that timer on the event loop's clock, which uvloop's timers do not tell
-        self._leaving: asyncio.TimerHandle | None = None
+        self._flushing = Timer()
+        self._leaving = Timer()
         self._flushed_at = float("-inf")
         self._cost = 0.0  # estimate of a flush's seconds, its readers' writing included
         self._stats: Stats | None = None  # as they were sent last
@@ -112,8 +105,8 @@ class Feed:
             yield reader
         finally:
             self._readers.pop(reader, None)
-            if not self._readers and self._loop is not None and not self.ended:
-                self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
+            if not (self._readers or self.ended):
+                self._leaving.start(KEPT_SECONDS, self._listen_no_more)
             self._seats.give_back(owner)
 
     @property
@@ -139,16 +132,13 @@ class Feed:
 
     def _listen(self) -> None:
         """Start recording the engine's events, if that has not been done."""
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
-        engine = self._engine()
+        self._leaving.stop()
+        engine, loop = self._engine(), asyncio.get_running_loop()
         if self._recorder is not None or engine is None:
             return
-        if self._loop is None:
-            self._loop = loop = asyncio.get_running_loop()
+        if not self._awaits_end:
+            self._awaits_end = True
             engine.stopped.add_done_callback(lambda _: post(loop, self._end))
-        loop = self._loop
         self._recorder = Recorder(lambda: loop.call_soon_threadsafe(self._flush_soon))
         engine.add_observer(self._recorder)
 
@@ -168,10 +158,8 @@ class Feed:
         engine = self._engine()
         if self._recorder is not None and engine is not None:
             engine.remove_observer(self._recorder)
-        for timer in (self._leaving, self._flushing):
-            if timer is not None:
-                timer.cancel()
-        self._leaving = self._flushing = None
+        self._leaving.stop()
+        self._flushing.stop()
 
     # -- flushing -----------------------------------------------------------------------------------------------------
 
@@ -187,23 +175,15 @@ class Feed:
 
     def _flush_at(self, at: float) -> None:
         """Flush at that time, at the latest."""
-        if self._loop is None or self._recorder is None or self.ended:
-            return
-        when = self._loop.time() + max(0.0, at - time.monotonic())
-        if self._flushing is not None:
-            if self._flushes_at <= when:
-                return
-            self._flushing.cancel()  # the pending flush waits for the statistics, which must not delay events
-        self._flushes_at = when
-        self._flushing = self._loop.call_at(when, self._flush_and_clock)
+        if self._recorder is not None and not self.ended:
+            # A pending flush may wait for the statistics, which must not delay events.
+            self._flushing.start(max(0.0, at - time.monotonic()), self._flush_and_clock, or_earlier=True)
 
     def _flush_and_clock(self) -> None:
         """Flush, and learn the cost of a flush: the readers that it has woken write before the cost is counted."""
-        self._flushing = None
         began = time.thread_time()
         self.flush()
-        assert self._loop is not None
-        self._loop.call_soon(self._learn, began)
+        asyncio.get_running_loop().call_soon(self._learn, began)
 
     def _learn(self, began: float) -> None:
         self._cost += WEIGHT * (time.thread_time() - began - self._cost)
@@ -212,9 +192,7 @@ class Feed:
         """Publish the events since the last flush."""
         if self._recorder is None:
             return
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
+        self._flushing.stop()
         self._flushed_at = time.monotonic()
         overrun, self._recorder.overrun = self._recorder.overrun, False
         facts = list(self._facts.find(self._recorder.take()))
@@ -239,9 +217,8 @@ class Feed:
 
     def _sends_stats(self) -> bool:
         """Return whether a reader sees everything."""
-        return any(
-            one.audience.owner is None and "stats" in (one.audience.types or ("stats",)) for one in self._readers
-        )
+        audiences = (reader.audience for reader in self._readers)
+        return any(one.owner is None and (one.types is None or "stats" in one.types) for one in audiences)
 
     def _stats_fact(self) -> Iterator[PlainFact]:
         now = time.monotonic()

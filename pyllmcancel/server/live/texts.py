@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyllmcancel.embeddings.request import EmbeddingRequest
+from pyllmcancel.events import Ending
 from pyllmcancel.media.values import text_tokens
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.observer import Observer
+from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Request, RequestSummary
 
 MAX_CHARACTERS = 2_000
 MAX_REQUESTS = 1_024
@@ -30,7 +30,7 @@ class Text:
     spelled: str | None = None
 
 
-class Texts(NullObserver):
+class Texts(Observer):
     """An observer that keeps the end of each request's first prompt, and the beginning of its first choice's answer.
 
     Detokenizing one takes some tenths of a millisecond: a text has at most `MAX_CHARACTERS` tokens.
@@ -59,11 +59,11 @@ class Texts(NullObserver):
 
     def prompt(self, summary: RequestSummary) -> str:
         """Return the end of the prompt; empty if it is not kept any more."""
-        text = self._prompts.get(summary.owner, (summary.id, summary.created_at))
-        if text is not None and text.spelled is None:
+        text = self._prompts.get(summary.owner, (summary.id, summary.created_at)) or Text((), "")
+        if text.spelled is None:
             text.spelled = as_text(reversed(self._pieces(reversed(text.tokens))))[-MAX_CHARACTERS:]
             text.tokens = ()
-        return "" if text is None else text.spelled or ""
+        return text.spelled
 
     def output(self, summary: RequestSummary) -> str | None:
         """Return the beginning of the answer; None while it is being written, or if it is not kept any more."""

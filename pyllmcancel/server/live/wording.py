@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from pyllmcancel.server.live.facts import Fact, PlainFact, RequestFact, StepsFact
-from pyllmcancel.server.requests.answers import request_entry, step_sequence
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import RequestSummary
-    from pyllmcancel.server.live.events import FeedEntry, OtherEvent
-    from pyllmcancel.server.live.facts import Ring
-    from pyllmcancel.server.live.texts import Texts
-    from pyllmcancel.server.requests.answers import StepStatus
+from pyllmcancel.requests.request import RequestSummary
+from pyllmcancel.server.live.events import FeedEntry, OtherEvent
+from pyllmcancel.server.live.facts import Fact, PlainFact, RequestFact, Ring, StepsFact
+from pyllmcancel.server.live.texts import Texts
+from pyllmcancel.server.requests.answers import StepStatus, request_entry, step_sequence
 
 CHUNK_EVENTS, CHUNK_BYTES = 256, 1 << 16  # about as much as one reader is given at once, so that no more is in memory
 MAX_SHARED = 32  # chunks that are kept for other readers until the next flush

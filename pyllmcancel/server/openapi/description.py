@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.page import documentation_url
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.wire.fields import RequestBody
+from pyllmcancel.server.wire.fields import RequestBody
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -99,7 +97,7 @@ def answer_of(model: Any, description: str) -> dict[str, Any]:
 def asks(body_type: type[RequestBody], media_type: str = "application/json") -> dict[str, Any]:
     """The `openapi_extra` of a route whose body is of this type, which `pyllmcancel.server.bodies` reads."""
     FURTHER[body_type] = "validation"
-    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{body_type.__name__}"}}}
+    content = {media_type: {"schema": _reference(body_type)}}
     return {"requestBody": {"content": content, "required": True}}
 
 
@@ -131,16 +129,11 @@ def stream_of(*events: type) -> Responses:
 def describe(app: FastAPI, config: ServerConfig) -> None:
     """Make `app` answer ``/openapi.json``, which is written once: it takes a quarter of a second, with the GIL."""
 
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = whole_page(app, config)
-        return app.openapi_schema
-
     @cache
     def text() -> bytes:
-        return bytes(JSONResponse(openapi()).body)
+        return bytes(JSONResponse(whole_page(app, config)).body)
 
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = lambda: json.loads(text())  # type: ignore[method-assign]
     app.state.openapi_text = text
 
 
@@ -183,8 +176,8 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any], of_an
         content = answer.get("content", {}).get("application/json", {})
         if (number := content.get("schema", {}).get("model")) is not None:
             schema = of_answers[number]
-            is_error = schema == _reference(OPENAI) and int(status) >= 400
-            content["schema"] = _reference(shape_of_path(path)) if is_error else schema
+            is_error = schema == _reference(OPENAI.answer) and int(status) >= 400
+            content["schema"] = _reference(shape_of_path(path).answer) if is_error else schema
     # On every path the id is checked first, then the host name and the page's origin.
     for status in (400, 403, 421):
         operation["responses"].setdefault(str(status), error_response(path, status))
@@ -198,14 +191,14 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any], of_an
 
 
 def error_response(path: str, status: int) -> dict[str, Any]:
-    content = {"application/json": {"schema": _reference(shape_of_path(path))}}
+    content = {"application/json": {"schema": _reference(shape_of_path(path).answer)}}
     return {"description": ERRORS[status], "content": content}
 
 
 def _event_reference(event: type) -> dict[str, str]:
     FURTHER.setdefault(event, "serialization")
-    return {"$ref": f"#/components/schemas/{event.__name__}"}
+    return _reference(event)
 
 
-def _reference(shape: ErrorShape) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{shape.answer.__name__}"}
+def _reference(model: type) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}

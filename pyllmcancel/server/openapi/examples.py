@@ -22,7 +22,9 @@ CONVERSATION = "Answer in a conversation"
 KEYSTROKE = "An editor's request at every keystroke: the newest of its key wins"
 FORM = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": VERDICT}}
 JUDGE = {"type": "function", "function": {"name": "judge", "parameters": VERDICT}}
-RESPONSES_JUDGE = {"type": "function", "name": "judge", "parameters": VERDICT}
+FLAT_JUDGE = {"type": "function", "name": "judge", "parameters": VERDICT}
+INPUT_JUDGE = {"name": "judge", "input_schema": VERDICT}
+OUTPUT = {"format": {"type": "json_schema", "schema": VERDICT}}
 EDITED = {
     "input_prefix": "def add(a, b):\n",
     "prompt": "    ret",
@@ -42,20 +44,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             stream=True,
             stream_options={"include_usage": True},
         ),
-        "greedy": of(
-            "The likeliest tokens, with their logprobs", prompt="import ", max_tokens=4, temperature=0, logprobs=2
-        ),
+        "greedy": of("The likeliest tokens, with logprobs", prompt="import ", max_tokens=4, temperature=0, logprobs=2),
         "editor": of(KEYSTROKE, prompt="for i in ", max_tokens=16, stop=["\n"], supersede="editor-1", timeout=10),
-        "gap": of(
-            "Fill the gap before a suffix", prompt="def add(a, b):\n    ", suffix="\n    return total\n", max_tokens=16
-        ),
-        "scored": of(
-            "The likelihood of a text: its tokens' logprobs, without generating",
-            prompt="import os\n",
-            max_tokens=0,
-            echo=True,
-            logprobs=1,
-        ),
+        "gap": of("Fill a gap", prompt="def add(a, b):\n    ", suffix="\n    return total\n", max_tokens=16),
+        "scored": of("A text's likelihood, token by token", prompt="import os\n", max_tokens=0, echo=True, logprobs=1),
         "best": of("The likeliest of three answers", prompt=HELLO, best_of=3, max_tokens=8),
         "grammar": of("An answer that is one of two words", prompt="Is it? ", grammar='root ::= "yes" | "no"'),
         "several": of("Two prompts with two choices each", prompt=["a = ", "b = "], n=2, max_tokens=4, seed=1),
@@ -66,46 +58,31 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "stream": of("A stream", messages=QUESTION, max_completion_tokens=16, stream=True),
         "logprobs": of("With logprobs", messages=QUESTION, max_completion_tokens=4, logprobs=True, top_logprobs=2),
         "schema": of("JSON that obeys a schema", messages=QUESTION, max_completion_tokens=64, response_format=FORM),
-        "tools": of(
-            "A call of a tool", messages=QUESTION, max_completion_tokens=64, tools=[JUDGE], tool_choice="required"
-        ),
+        "tools": of("A tool call", messages=QUESTION, max_completion_tokens=64, tools=[JUDGE], tool_choice="required"),
     },
     "/v1/responses": {
         "plain": of("Answer to a text", input=ADD, max_output_tokens=16),
         "stream": of("A stream of events", instructions="Be brief.", input=QUESTION, max_output_tokens=16, stream=True),
-        "tools": of(
-            "A call of a tool", input=ADD, max_output_tokens=64, tools=[RESPONSES_JUDGE], tool_choice="required"
-        ),
+        "tools": of("A tool call", input=ADD, max_output_tokens=64, tools=[FLAT_JUDGE], tool_choice="required"),
     },
     "/v1/responses/input_tokens": {"plain": of("The length of the prompt", input=ADD)},
     "/v1/messages": {
         "plain": of(CONVERSATION, messages=QUESTION, max_tokens=16, system="You are brief."),
         "stream": of("A stream", messages=QUESTION, max_tokens=16, stream=True),
-        "schema": of(
-            "JSON that obeys a schema",
-            messages=QUESTION,
-            max_tokens=64,
-            output_config={"format": {"type": "json_schema", "schema": VERDICT}},
-        ),
-        "tools": of(
-            "A call of a tool",
-            messages=QUESTION,
-            max_tokens=64,
-            tools=[{"name": "judge", "input_schema": VERDICT}],
-            tool_choice={"type": "any"},
-        ),
+        "schema": of("JSON that obeys a schema", messages=QUESTION, max_tokens=64, output_config=OUTPUT),
+        "tools": of("A tool call", messages=QUESTION, max_tokens=64, tools=[INPUT_JUDGE], tool_choice={"type": "any"}),
     },
     "/v1/messages/count_tokens": {"plain": of("The length of a conversation", messages=QUESTION)},
     "/completion": {
         "plain": of("Complete a text", prompt=HELLO, n_predict=16),
         "mixed": of(
-            "Two prompts, one of tokens and a text; only the answers' texts",
+            "Two prompts; only the answers' texts",
             prompt=[[72, 105, " there"], "Hello"],
             n_predict=4,
             response_fields=["content"],
         ),
         "probabilities": of(
-            "The likeliest tokens, with their logprobs",
+            "The likeliest tokens, with logprobs",
             prompt="import ",
             n_predict=4,
             temperature=0,

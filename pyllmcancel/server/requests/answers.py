@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason, Deadline
-from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.requests.request import IDLE
+from pyllmcancel.events import Ending, FinishReason, RequestStatus
+from pyllmcancel.requests.families import SessionSummary
+from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.requests.request import IDLE, RequestSummary
 from pyllmcancel.server.wire.fields import Answer, absent
 from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Ending, Usage
-    from pyllmcancel.requests.families import SessionSummary
-    from pyllmcancel.requests.observer import StepPart, StepRecord
-    from pyllmcancel.requests.request import RequestSummary
 
 OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
 LiveStatus = Literal["waiting", "running"]
 StepStatus = Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "failed_compute"]
+
+SHOWN = (  # the fields of a request that have the same names in its summary
+    *("owner", "session", "supersede", "n", "paused", "max_tokens", "cancel_reason", "superseded_by"),
+    *("prompt_tokens", "prompt_tokens_done", "cached_tokens", "completion_tokens"),
+)
 
 
 class TimesAnswer(Answer):
@@ -30,9 +31,7 @@ class TimesAnswer(Answer):
     admitted: Annotated[float | None, Field(description="The request got its first slot.")]
     first_token: float | None
     cancelled: Annotated[float | None, Field(description="The cancel was requested.")]
-    ended: Annotated[
-        float | None, Field(description="Nothing is computed for the request any more, and its slots are free.")
-    ]
+    ended: Annotated[float | None, Field(description="Nothing is computed for it any more, and its slots are free.")]
 
 
 class DraftEntry(Answer):
@@ -66,14 +65,9 @@ class RequestEntry(Answer):
     priority: int | Literal["idle"]
     n: Annotated[int, Field(ge=1, description="Choices.")]
     slots: list[int]
-    paused: Annotated[
-        bool,
-        Field(description="The client leaves too much unread, or others come before an idle request. It has no slot."),
-    ]
+    paused: Annotated[bool, Field(description="It has no slot: its client reads too little, or others come first.")]
     readers: NotRequired[
-        Annotated[
-            int | None, absent("The clients that read a stream that can be taken up again. At 0 it is kept going.")
-        ]
+        Annotated[int | None, absent("Clients that read a stream that can be taken up again. At 0 it is kept going.")]
     ]
     position: NotRequired[Annotated[int | None, absent("In the queue for a slot or a model; 1: the next.")]]
     tokens_ahead: NotRequired[Annotated[int | None, absent("Expected tokens of what runs, or starts before it.")]]
@@ -82,12 +76,8 @@ class RequestEntry(Answer):
     prompt_tokens_done: int
     cached_tokens: int
     completion_tokens: int
-    drafts: NotRequired[
-        Annotated[list[DraftEntry], Field(default=[], description="The sources from which tokens were drafted.")]
-    ]
-    lora: NotRequired[
-        Annotated[list[LoraEntry], Field(default=[], description="The LoRA adapters that compute the request.")]
-    ]
+    drafts: NotRequired[Annotated[list[DraftEntry], Field(default=[], description="The sources of drafted tokens.")]]
+    lora: NotRequired[Annotated[list[LoraEntry], Field(default=[], description="LoRA adapters that compute it.")]]
     max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
@@ -112,9 +102,7 @@ class CancelAnswer(Answer):
     outcome: Literal["cancelled", "already_finished"]
     reason: CancelReason | FinishReason
     phase: Annotated[RequestStatus, Field(description="The request's phase when it ended.")]
-    cancel_latency_ms: Annotated[
-        float | None, Field(description="From cancel to stopped; null if it had not stopped yet.")
-    ]
+    cancel_latency_ms: Annotated[float | None, Field(description="From cancel to stopped; null before it has stopped.")]
     usage: UsageAnswer
 
 
@@ -159,9 +147,7 @@ class SessionCancelAnswer(Answer):
     session: str
     descendants: bool
     requests: Annotated[list[CancelAnswer], Field(description="The requests that had not ended.")]
-    hold_seconds: Annotated[
-        float | None, Field(description="Seconds for which later requests are cancelled on arrival.")
-    ]
+    hold_seconds: Annotated[float | None, Field(description="Seconds in which new requests are cancelled on arrival.")]
 
 
 class StepSequence(Answer):
@@ -170,12 +156,8 @@ class StepSequence(Answer):
     slot: Annotated[int, Field(description="A number below the number of slots and idle prefixes together.")]
     phase: str
     n_tokens: int
-    n_drafted: NotRequired[
-        Annotated[int, Field(default=0, description="The last of these tokens, which were a draft.")]
-    ]
-    n_accepted: NotRequired[
-        Annotated[int, Field(default=0, description="Tokens of the draft that became part of the answer.")]
-    ]
+    n_drafted: NotRequired[Annotated[int, Field(default=0, description="The last of these tokens, which are a draft.")]]
+    n_accepted: NotRequired[Annotated[int, Field(default=0, description="Drafted tokens that are in the answer.")]]
 
 
 class StepMember(StepSequence):
@@ -189,9 +171,7 @@ class StepEntry(Answer):
     started_at: Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
     seconds: float
     sequences: list[StepMember]
-    left: Annotated[
-        list[str], Field(description="Ids of the requests that ended between this step's start and the next.")
-    ]
+    left: Annotated[list[str], Field(description="Ids of requests that ended between this step's start and the next.")]
     status: StepStatus
     spared: Annotated[bool, Field(description="A member was cancelled, and the step finished for the others.")]
     survivors: int
@@ -206,56 +186,28 @@ class StepList(Answer):
 
 def request_entry(summary: RequestSummary) -> RequestEntry:
     ending = summary.ending
-    entry: RequestEntry = {
-        "id": summary.id,
-        "object": "request",
-        "status": outside_status(summary),
-        "phase": ending.phase if ending is not None else summary.status,
-        "owner": summary.owner,
-        "session": summary.session,
+    phase = summary.status if ending is None else ending.phase
+    entry: dict[str, Any] = {"id": summary.id, "object": "request", "status": outside_status(summary), "phase": phase}
+    entry |= {name: getattr(summary, name) for name in SHOWN}
+    entry |= {
         "parent_session": summary.parent,
-        "supersede": summary.supersede,
         "priority": "idle" if summary.priority == IDLE else summary.priority,
-        "n": summary.n,
         "slots": list(summary.slots),
-        "paused": summary.paused,
-        "prompt_tokens": summary.prompt_tokens,
-        "prompt_tokens_done": summary.prompt_tokens_done,
-        "cached_tokens": summary.cached_tokens,
-        "completion_tokens": summary.completion_tokens,
         "drafts": [DraftEntry(source=source, drafted=n, accepted=accepted) for source, n, accepted in summary.drafts],
         "lora": [LoraEntry(id=number, scale=scale) for number, scale in summary.adapters],
-        "max_tokens": summary.max_tokens,
-        "finish_reason": ending.finish_reason if ending is not None else None,
-        "cancel_reason": summary.cancel_reason,
-        "superseded_by": summary.superseded_by,
-        "cancel_latency_ms": milliseconds(ending.cancel_latency) if ending is not None else None,
-        "error": ending.error if ending is not None else None,
+        "finish_reason": None if ending is None else ending.finish_reason,
+        "cancel_latency_ms": None if ending is None else milliseconds(ending.cancel_latency),
+        "error": None if ending is None else ending.error,
         "created": summary.created_at,
         "seconds": round(summary.seconds, 4),
-        "times": cast("TimesAnswer", summary.times._asdict()),
+        "times": summary.times._asdict(),
     }
-    if summary.deadline is not None:
-        entry["detail"] = summary.deadline
-    if summary.model is not None:
-        entry["model"] = summary.model
-    if summary.replica is not None:
-        entry["replica"] = summary.replica
-    return entry
+    few = {"detail": summary.deadline, "model": summary.model, "replica": summary.replica}
+    return cast("RequestEntry", entry | {name: value for name, value in few.items() if value is not None})
 
 
 def session_entry(summary: SessionSummary) -> SessionEntry:
-    return {
-        "id": summary.id,
-        "object": "session",
-        "owner": summary.owner,
-        "parent": summary.parent,
-        "children": list(summary.children),
-        "requests": list(summary.requests),
-        "n_requests": summary.n_requests,
-        "created": summary.created_at,
-        "used": summary.used_at,
-    }
+    return cast("SessionEntry", {"object": "session", **summary._asdict()})
 
 
 def outside_status(summary: RequestSummary) -> OutsideStatus:
@@ -274,55 +226,24 @@ def outside_status(summary: RequestSummary) -> OutsideStatus:
             return "finished"
 
 
-def cancel_answer(
-    request_id: str,
-    reason: CancelReason | FinishReason,
-    phase: RequestStatus,
-    usage: Usage,
-    latency: float | None = None,
-    *,
-    cancelled: bool = True,
-) -> CancelAnswer:
-    """The answer to a cancel; `latency` in seconds."""
+def cancel_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
+    """Return the answer to a cancel of a request that has ended, maybe `before` the cancel came."""
+    cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
     return {
         "id": request_id,
         "outcome": "cancelled" if cancelled else "already_finished",
-        "reason": reason,
-        "phase": phase,
-        "cancel_latency_ms": milliseconds(latency),
-        "usage": usage_json(usage),
+        "reason": ending.cancel_reason or ending.finish_reason,
+        "phase": ending.phase,
+        "cancel_latency_ms": milliseconds(ending.cancel_latency),
+        "usage": usage_json(ending.usage),
     }
-
-
-def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
-    """Return the answer to a cancel of a request that has ended; `before` is True if it ended before the cancel
-    came.
-    """
-    cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
-    reason = ending.cancel_reason or ending.finish_reason
-    return cancel_answer(request_id, reason, ending.phase, ending.usage, ending.cancel_latency, cancelled=cancelled)
 
 
 def step_entry(record: StepRecord) -> StepEntry:
-    return {
-        "number": record.number,
-        "started_at": record.started_at,
-        "seconds": record.seconds,
-        "sequences": [
-            {
-                **step_sequence(part),
-                "max_tokens": state.max_tokens,
-                "n_generated": state.n_generated,
-                "cancelled": state.cancelled,
-            }
-            for part, state in zip(record.sequences, record.states, strict=True)
-        ],
-        "left": list(record.left),
-        "status": cast("StepStatus", record.status),
-        "spared": record.spared,
-        "survivors": record.survivors,
-        "threads": record.threads,
-    }
+    parts = zip(record.sequences, record.states, strict=True)
+    sequences = [{**step_sequence(part), **state._asdict()} for part, state in parts]
+    same = {name: getattr(record, name) for name in StepEntry.__annotations__}
+    return cast("StepEntry", same | {"sequences": sequences, "left": list(record.left)})
 
 
 def step_sequence(part: StepPart) -> StepSequence:

@@ -9,28 +9,13 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, model_validator
 
+from pyllmcancel.requests.request import Request
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME, MAX_SESSION_ID
 from pyllmcancel.server.openapi.description import answer_of, answers, asks, errors
-from pyllmcancel.server.requests.answers import (
-    CancelAnswer,
-    CancelList,
-    HeldAnswer,
-    LiveStatus,
-    OutsideStatus,
-    RequestEntry,
-    RequestList,
-    SessionCancelAnswer,
-    SessionEntry,
-    SessionList,
-    StepList,
-    UnknownAnswer,
-    outside_status,
-    session_entry,
-    step_entry,
-)
-from pyllmcancel.server.requests.visible import See, check_may_see_all, summary_of
+from pyllmcancel.server.requests import answers as wire
+from pyllmcancel.server.requests.visible import See, check_may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import RequestBody
 
@@ -38,12 +23,12 @@ router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 4
 
 MAX_HOLD_SECONDS = 60.0
 Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
-Hold = Annotated[
-    float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known yet.")
-]
+Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known.")]
 PathName = Annotated[str, Path(max_length=MAX_NAME)]
+SessionName = Annotated[str | None, Query(max_length=MAX_NAME)]
 Descendants = Annotated[bool, Query(description="Cancel the sessions below it, too.")]
 RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+CANCELLED = answers(wire.CancelAnswer) | errors(404) | {202: answer_of(wire.HeldAnswer, "The request may still come")}
 
 
 class CancelBody(RequestBody):
@@ -53,13 +38,9 @@ class CancelBody(RequestBody):
     model_config = ConfigDict(extra="forbid")
 
     request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
-    session: str | None = Field(
-        None, max_length=MAX_NAME, description="Requests of this session, without its descendants."
-    )
-    owner: str | None = Field(
-        None, max_length=MAX_NAME, description="With an administrator's key: requests of this owner."
-    )
-    status: LiveStatus | None = None
+    session: str | None = Field(None, max_length=MAX_NAME, description="Requests of this session, not of descendants.")
+    owner: str | None = Field(None, max_length=MAX_NAME, description="With an admin's key: requests of this owner.")
+    status: wire.LiveStatus | None = None
 
     @classmethod
     def _is_given(cls, name: str, value: object) -> bool:
@@ -74,21 +55,23 @@ class CancelBody(RequestBody):
         return self
 
 
-@router.get("/requests", summary="Live requests, then the last ended ones", responses=answers(RequestList))
+@router.get("/requests", summary="Live requests, then the last ended ones", responses=answers(wire.RequestList))
 async def list_requests(
-    see: See, status: OutsideStatus | None = None, session: Annotated[str | None, Query(max_length=MAX_NAME)] = None
+    see: See,
+    status: wire.OutsideStatus | None = None,
+    session: Annotated[str | None, Query(max_length=MAX_NAME)] = None,
 ) -> Any:
     summaries = [one for one in see.summaries() if session in (None, one.session)]
-    data = [see.entry(one) for one in summaries if status in (None, outside_status(one))]
+    data = [see.entry(one) for one in summaries if status in (None, wire.outside_status(one))]
     # Not by FastAPI's encoder, which would hold up the event loop eight times as long.
-    return JSONResponse(RequestList(object="list", data=data))
+    return JSONResponse(wire.RequestList(object="list", data=data))
 
 
 @router.post(
     "/requests/cancel",
     summary="Cancel several requests, by ids or by a filter",
     openapi_extra=asks(CancelBody),
-    responses=answers(CancelList) | errors(413, 415),
+    responses=answers(wire.CancelList) | errors(413, 415),
 )
 async def cancel_requests(
     see: See, incoming: Annotated[Incoming[CancelBody], reads(CancelBody)], wait: Wait = True, hold: Hold = 0.0
@@ -96,32 +79,26 @@ async def cancel_requests(
     body = incoming.body
     see = see.narrowed(body.owner)
     if body.request_ids is None:
-        return CancelList(object="list", data=[*await see.cancel(see.live(body.session, body.status), wait=wait)])
+        return wire.CancelList(object="list", data=[*await see.cancel(see.live(body.session, body.status), wait=wait)])
     found = {request_id: see.find_or_hold(request_id, hold) for request_id in body.request_ids}
     done = iter(await see.cancel([one for one in found.values() if one is not None], wait=wait))
     data = [not_found(request_id, hold) if one is None else next(done) for request_id, one in found.items()]
-    return CancelList(object="list", data=data)
+    return wire.CancelList(object="list", data=data)
 
 
 # Ids are path parameters to the router: clients choose them, and they may contain slashes.
-@router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
+@router.get("/requests/{request_id:path}", summary="One request", responses=answers(wire.RequestEntry) | errors(404))
 async def get_request(see: See, request_id: PathName) -> Any:
     found = see.find_or_hold(request_id)
     if found is None:
         raise unknown_id()
-    return see.entry(summary_of(found))
+    return see.entry(found.summary() if isinstance(found, Request) else found)
 
 
 @router.post(
-    "/requests/{request_id:path}/cancel",
-    summary="Cancel a request, and return how it ended",
-    responses=answers(CancelAnswer) | errors(404) | {202: answer_of(HeldAnswer, "The request may still come")},
+    "/requests/{request_id:path}/cancel", summary="Cancel a request, and return how it ended", responses=CANCELLED
 )
-@router.delete(
-    "/requests/{request_id:path}",
-    summary="Cancel a request, as by POST",
-    responses=answers(CancelAnswer) | errors(404) | {202: answer_of(HeldAnswer, "The request may still come")},
-)
+@router.delete("/requests/{request_id:path}", summary="Cancel a request, as by POST", responses=CANCELLED)
 async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
     if (found := see.find_or_hold(request_id, hold)) is not None:
         return (await see.cancel([found], wait=wait))[0]
@@ -130,20 +107,20 @@ async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold
     raise unknown_id()
 
 
-@router.get("/steps", summary="The last steps, newest first", responses=answers(StepList))
+@router.get("/steps", summary="The last steps, newest first", responses=answers(wire.StepList))
 async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024)] = 100) -> Any:
     check_may_see_all(http)
     trace = state_of(http).engine.trace
     newest = trace.snapshot()[: -last - 1 : -1]
-    steps = [step_entry(record) for record in newest]
-    return JSONResponse(StepList(object="list", n_steps=trace.n_steps, data=steps))
+    steps = [wire.step_entry(record) for record in newest]
+    return JSONResponse(wire.StepList(object="list", n_steps=trace.n_steps, data=steps))
 
 
-def not_found(request_id: str, hold: float) -> HeldAnswer | UnknownAnswer:
+def not_found(request_id: str, hold: float) -> wire.HeldAnswer | wire.UnknownAnswer:
     """Return the answer for an id that is not known. The id is held if `hold` is positive."""
     if hold > 0:
-        return HeldAnswer(id=request_id, outcome="held", hold_seconds=hold)
-    return UnknownAnswer(id=request_id, outcome="unknown")
+        return wire.HeldAnswer(id=request_id, outcome="held", hold_seconds=hold)
+    return wire.UnknownAnswer(id=request_id, outcome="unknown")
 
 
 def unknown_id() -> ApiError:
@@ -151,29 +128,27 @@ def unknown_id() -> ApiError:
     return ApiError(404, "there is no request of this id", code="unknown_request", param="request_id")
 
 
-@router.get("/sessions", summary="Sessions, the most recently used first", responses=answers(SessionList))
-async def list_sessions(
-    see: See, live: Annotated[bool, Query(description="Only the sessions that have live requests.")] = False
-) -> Any:
-    sessions = [session_entry(one) for one in see.sessions() if one.requests or not live]
-    return JSONResponse(SessionList(object="list", data=sessions))
+@router.get("/sessions", summary="Sessions, the most recently used first", responses=answers(wire.SessionList))
+async def list_sessions(see: See, live: Annotated[bool, Query(description="With live requests only.")] = False) -> Any:
+    sessions = [wire.session_entry(one) for one in see.sessions() if one.requests or not live]
+    return JSONResponse(wire.SessionList(object="list", data=sessions))
 
 
 # Session names are path parameters to the router: clients choose them, and they may contain slashes.
-@router.get("/sessions/{session_id:path}", summary="One session", responses=answers(SessionEntry) | errors(404))
+@router.get("/sessions/{session_id:path}", summary="One session", responses=answers(wire.SessionEntry) | errors(404))
 async def get_session(see: See, session_id: PathName) -> Any:
     found = see.session(session_id)
     if found is None:
         raise unknown_session()
-    return session_entry(found)
+    return wire.session_entry(found)
 
 
 @router.post(
     "/sessions/{session_id:path}/cancel",
     summary="Cancel all live requests of a session and its descendants",
-    responses=answers(SessionCancelAnswer)
+    responses=answers(wire.SessionCancelAnswer)
     | errors(404)
-    | {202: answer_of(SessionCancelAnswer, "The session may still come")},
+    | {202: answer_of(wire.SessionCancelAnswer, "The session may still come")},
 )
 async def cancel_session(
     see: See, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
@@ -182,7 +157,7 @@ async def cancel_session(
     cancelled = None if found is None else await see.cancel(found, wait=wait)
     if cancelled is None and hold == 0.0:
         raise unknown_session()
-    answer = SessionCancelAnswer(
+    answer = wire.SessionCancelAnswer(
         session=session_id, descendants=descendants, requests=cancelled or [], hold_seconds=hold or None
     )
     return JSONResponse(answer, 202) if cancelled is None else answer

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Set
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import Depends, Query
 from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import Ending, FinishReason
+from pyllmcancel.requests.families import SessionSummary
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.origin import checked
-from pyllmcancel.server.requests.answers import (
-    CancelAnswer,
-    RequestEntry,
-    cancel_answer,
-    ended_answer,
-    outside_status,
-    request_entry,
-)
-from pyllmcancel.server.state import state_of
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.families import SessionSummary
-    from pyllmcancel.server.state import ServerState
+from pyllmcancel.server.requests import answers as wire
+from pyllmcancel.server.state import ServerState, state_of
 
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
 Target = Request | RequestSummary
@@ -58,11 +49,9 @@ class Visible:
         known = {(summary.owner, summary.id, summary.created_at) for summary in ended}
         return [*(one.summary() for one in live if (one.owner, one.id, one.created_at) not in known), *ended]
 
-    def entry(self, summary: RequestSummary) -> RequestEntry:
-        """Return the entry of a request, with what it waits for, and the readers of a stream that can be taken up
-        again.
-        """
-        entry, readers = request_entry(summary), self._state.streams.readers_of(summary)
+    def entry(self, summary: RequestSummary) -> wire.RequestEntry:
+        """Return the entry of a request, with what it waits for, and the readers of a stream that is kept."""
+        entry, readers = wire.request_entry(summary), self._state.streams.readers_of(summary)
         if (ahead := self._engine.ahead_of(summary)) is not None:
             entry["position"], entry["tokens_ahead"] = ahead.position, ahead.tokens
             entry["seconds_ahead"] = None if ahead.seconds is None else round(ahead.seconds, 1)
@@ -95,13 +84,11 @@ class Visible:
         return self._registry.find(request_id, hold, owner)
 
     def live(self, session: str | None, status: str | None) -> list[Request]:
-        """Return all requests that have not ended; if given, only those of one session without its descendants, or
-        in one status.
-        """
+        """Return all requests that have not ended; if given, only those of a session itself, or in a status."""
         return [
             request
             for request in self._registry.requests(self.owner)
-            if session in (None, request.session) and status in (None, outside_status(request.summary()))
+            if session in (None, request.session) and status in (None, wire.outside_status(request.summary()))
         ]
 
     def begin_session_cancel(self, name: str, *, descendants: bool, hold: float) -> list[Request] | None:
@@ -118,7 +105,7 @@ class Visible:
 
     async def cancel(
         self, targets: Collection[Target], *, wait: bool, reason: CancelReason = CancelReason.EXPLICIT
-    ) -> list[CancelAnswer]:
+    ) -> list[wire.CancelAnswer]:
         """Cancel all requests, then report on them in their order; with `wait`, after the computation has stopped."""
         for target in targets:
             if isinstance(target, Request):
@@ -126,20 +113,17 @@ class Visible:
         return [await report(target, wait=wait) for target in targets]
 
 
-async def report(target: Target, *, wait: bool) -> CancelAnswer:
+async def report(target: Target, *, wait: bool) -> wire.CancelAnswer:
     """Report how a cancelled request ended, or its present phase."""
     if isinstance(target, RequestSummary):
         assert target.ending is not None
-        return ended_answer(target.id, target.ending, before=True)
+        return wire.cancel_answer(target.id, target.ending, before=True)
     reason = target.cancellation.reason
     if wait or target.ended.done() or reason is None:  # without a reason the cancel came too late
         # Shielded: a client that leaves here must not undo anything.
-        return ended_answer(target.id, await asyncio.shield(asyncio.wrap_future(target.ended)))
-    return cancel_answer(target.id, reason, target.status, target.usage())
-
-
-def summary_of(target: Target) -> RequestSummary:
-    return target if isinstance(target, RequestSummary) else target.summary()
+        return wire.cancel_answer(target.id, await asyncio.shield(asyncio.wrap_future(target.ended)))
+    so_far = Ending(FinishReason.CANCELLED, target.usage(), target.status, cancel_reason=reason)
+    return wire.cancel_answer(target.id, so_far)
 
 
 def only(owners: Set[str], hold: float) -> str:
@@ -160,14 +144,9 @@ def without_prefix(name: str) -> list[str]:
 
 async def visible(
     http: HttpRequest,
-    owner: Annotated[
-        str | None, Query(max_length=MAX_NAME, description="With an administrator's key: show this owner's only.")
-    ] = None,
+    owner: Annotated[str | None, Query(max_length=MAX_NAME, description="For admins: show only this owner's.")] = None,
 ) -> Visible:
-    """Return the part of this server that the sender of `http` may see.
-
-    This is a coroutine because FastAPI would call a function in a thread.
-    """
+    """Return what the sender of `http` may see. A coroutine, because FastAPI would call a function in a thread."""
     own = None if exchange_of(http.scope).is_admin else owner_of(http.scope)
     return Visible(state_of(http), own).narrowed(owner)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
+from pyllmcancel.events import Usage
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, absent
-
-if TYPE_CHECKING:
-    from pyllmcancel.events import Usage
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -51,13 +49,9 @@ class ReasoningText(Answer):
 
 class OutputReasoning(AnyOutput):
     type: Literal["reasoning"]
-    summary: Annotated[
-        list[Any], Field(description="Empty: models here show their reasoning itself, not a summary of it.")
-    ]
+    summary: Annotated[list[Any], Field(description="Empty: models here show the reasoning itself, no summary of it.")]
     content: list[ReasoningText]
-    encrypted_content: NotRequired[
-        Annotated[str | None, absent("Present if `include` asks for it; opaque, and accepted in later requests.")]
-    ]
+    encrypted_content: NotRequired[Annotated[str | None, absent("If `include` asks for it; for later requests.")]]
 
 
 class OutputToolCall(AnyOutput):

@@ -37,12 +37,8 @@ RENAMED = {
 
 
 class Reasoning(RequestBody):
-    effort: Effort | None = Field(
-        None, description="Effort of reasoning, for models whose chat template supports it; otherwise ignored."
-    )
-    summary: str | None = Field(
-        None, description=f"{NO_EFFECT} models here show their reasoning itself, not a summary of it."
-    )
+    effort: Effort | None = Field(None, description="Effort of reasoning, where the model's chat template supports it.")
+    summary: str | None = Field(None, description=f"{NO_EFFECT} models here show the reasoning itself, no summary.")
     generate_summary: str | None = None
     context: str | None = None
     mode: str | None = None
@@ -57,12 +53,7 @@ class JsonSchema(FormatBody):
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["answer"])
     description: str | None = None
     schema_: dict[str, Any] = Field(alias="schema", description="Schema that the answer obeys.")
-    strict: bool | None = Field(
-        None,
-        description=(
-            "If false, parts of the schema that cannot be enforced are ignored and reported instead of refused."
-        ),
-    )
+    strict: bool | None = Field(None, description="If false, parts that cannot be enforced are reported, not refused.")
 
 
 TextFormat = Annotated[form.TextFormat | JsonObject | JsonSchema, Field(discriminator="type")]
@@ -70,9 +61,7 @@ TextFormat = Annotated[form.TextFormat | JsonObject | JsonSchema, Field(discrimi
 
 class TextConfig(FormatBody):
     format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = Field(
-        None, description="Ignored, because models here have no such setting."
-    )
+    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Ignored: models here have none.")
 
 
 class StreamOptions(Sent):
@@ -81,6 +70,13 @@ class StreamOptions(Sent):
     include_obfuscation: bool | None = Field(
         None, description=f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
     )
+
+
+def check_include(include: Sequence[str]) -> None:
+    """Raise InvalidRequestError for a name that cannot be included."""
+    for index, name in enumerate(include):
+        if name not in INCLUDABLE:
+            raise InvalidRequestError(f"{name[:100]!r} cannot be included", f"include[{index}]")
 
 
 def _kind_of_input(given: Any) -> str:
@@ -97,10 +93,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     request_class = "chat"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"conversation": (), "prompt": ()}
 
-    input: Input = Field(
-        description="Input that the model answers: a text, or items.",
-        examples=["Write a function that adds two numbers."],
-    )
+    input: Input = Field(description="Input that the model answers: a text, or items.", examples=["Add two numbers."])
     instructions: str | None = Field(None, description="Instructions that the model gets before everything else.")
     stream: Switch = Field(False, description="Answer in server-sent events while the response is generated.")
     stream_options: StreamOptions | None = None
@@ -109,25 +102,17 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
         None,
         description="Functions and custom tools that the model may call; hosted tools such as web search are ignored.",
     )
-    tool_choice: ToolChoice | None = Field(
-        None, description="`auto` is the default if there are tools.", examples=["auto"]
-    )
+    tool_choice: ToolChoice | None = Field(None, description="`auto` is the default with tools.", examples=["auto"])
     parallel_tool_calls: bool | None = Field(None, description="Allow several calls in an answer (the default).")
     max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
     text: TextConfig | None = Field(None, description="Form that the text must have.")
     reasoning: Reasoning | None = None
-    top_logprobs: int | None = between(
-        0, MAX_LOGPROBS, f"With `{LOGPROBS}` in `include`: number of the likeliest tokens to report."
-    )
+    top_logprobs: int | None = between(0, MAX_LOGPROBS, f"With `{LOGPROBS}` in `include`: likeliest tokens to report.")
     include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")
-    truncation: Literal["auto", "disabled"] | None = Field(
-        None, description="An input that is too long is refused, never truncated."
-    )
+    truncation: Literal["auto", "disabled"] | None = Field(None, description="An input too long is refused, never cut.")
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
     store: bool | None = Field(None, description="Store the response, so that it can be requested later (the default).")
-    background: bool | None = Field(
-        None, description="Answer at once; the response is generated even after the client has left."
-    )
+    background: bool | None = Field(None, description="Answer at once; the response is computed without a client, too.")
     previous_response_id: str | None = Field(
         None, min_length=1, max_length=MAX_NAME, description="The stored response that this input continues."
     )
@@ -160,9 +145,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
 
     def check(self) -> None:
         """Raise InvalidRequestError if the request cannot be served."""
-        for index, name in enumerate(self.include or ()):
-            if name not in INCLUDABLE:
-                raise InvalidRequestError(f"{name[:100]!r} cannot be included", f"include[{index}]")
+        check_include(self.include or ())
         if self.background and self.store is False:
             raise InvalidRequestError("a response in the background needs store to be true", "background")
 

@@ -11,15 +11,7 @@ from typing import Any
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.messages import ContentPart, TextPart
-from pyllmcancel.server.responses.input_items import (
-    CallItem,
-    CallOutputItem,
-    CustomCallItem,
-    ForeignItem,
-    LoadedTools,
-    MessageItem,
-    ReasoningItem,
-)
+from pyllmcancel.server.responses import input_items as sent
 from pyllmcancel.server.responses.tools import SEARCH, chat_name, custom_arguments
 
 
@@ -38,28 +30,28 @@ class Conversation:
     def add(self, items: Iterable[Any]) -> None:
         for item in items:
             match item:
-                case MessageItem(role="assistant"):
+                case sent.MessageItem(role="assistant"):
                     self._said(self._own_text(item))
-                case MessageItem(role=role):
+                case sent.MessageItem(role=role):
                     self._add_message(role, item.content)
-                case ReasoningItem():
+                case sent.ReasoningItem():
                     self._thought(item)
-                case CallItem(status="incomplete") | CustomCallItem(status="incomplete"):
+                case sent.CallItem(status="incomplete") | sent.CustomCallItem(status="incomplete"):
                     pass  # the call was cut, and its client has not made it
-                case CallItem():
+                case sent.CallItem():
                     self._called(item.call_id, chat_name(item.name, item.namespace), item.arguments)
-                case CustomCallItem():
+                case sent.CustomCallItem():
                     self._called(item.call_id, chat_name(item.name, item.namespace), custom_arguments(item.input))
-                case CallOutputItem():
+                case sent.CallOutputItem():
                     self._returned(item.call_id, item.output)
-                case ForeignItem(type="tool_search_call", fields={"execution": "client", "call_id": str(call_id)}):
+                case sent.ForeignItem(type="tool_search_call", fields={"execution": "client", "call_id": str(call_id)}):
                     self._searched(item, call_id)
-                case LoadedTools(call_id=str(call_id)) if call_id in self._searches:
+                case sent.LoadedTools(call_id=str(call_id)) if call_id in self._searches:
                     self._returned(call_id, item.text)
-                case ForeignItem() | LoadedTools():
+                case sent.ForeignItem() | sent.LoadedTools():
                     self._read(item)
 
-    def _own_text(self, item: MessageItem) -> str:
+    def _own_text(self, item: sent.MessageItem) -> str:
         parts = [TextPart(text=item.content)] if isinstance(item.content, str) else item.content
         texts = [part.text for part in parts if isinstance(part, TextPart)]
         if len(texts) < len(parts):
@@ -78,13 +70,11 @@ class Conversation:
         turn = self._own_turn(fresh=fresh)
         turn["content"] = text if turn["content"] is None else f"{turn['content']}\n{text}"
 
-    def _read(self, item: ForeignItem | LoadedTools) -> None:
-        """Add the results of hosted tools to the model's turn, between the texts that the model wrote before and
-        after.
-        """
+    def _read(self, item: sent.ForeignItem | sent.LoadedTools) -> None:
+        """Add the results of hosted tools to the model's turn, between the texts before and after them."""
         text = item.text
         if not text:
-            if isinstance(item, ForeignItem):
+            if isinstance(item, sent.ForeignItem):
                 self._ignore(f"input.{item.type}")
         elif item.is_users:
             self._add_message("user", text)
@@ -92,7 +82,7 @@ class Conversation:
             self._append(text)
             self._has_answered = False
 
-    def _thought(self, item: ReasoningItem) -> None:
+    def _thought(self, item: sent.ReasoningItem) -> None:
         if item.text:
             self._own_turn(fresh=True)["reasoning_content"] = item.text
         elif item.encrypted_content:
@@ -107,7 +97,7 @@ class Conversation:
         self._turn = None
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
-    def _searched(self, item: ForeignItem, call_id: str) -> None:
+    def _searched(self, item: sent.ForeignItem, call_id: str) -> None:
         if item.status == "incomplete":
             return  # the call was cut, and its client has not made it
         arguments = item.fields.get("arguments") or {}

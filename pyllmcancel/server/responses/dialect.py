@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from fastapi import Request
+
+from pyllmcancel.events import Delta, Usage
 from pyllmcancel.server.chat.answer_parser import Content, Reasoning, parts_of
-from pyllmcancel.server.chat.logprobs import Ledger, token_logprobs
+from pyllmcancel.server.chat.logprobs import Ledger, Placed, token_logprobs
+from pyllmcancel.server.chat.turn import ChatTurn
 from pyllmcancel.server.dialect import Dialect
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
-from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
+from pyllmcancel.server.responses import answer as wire
+from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from fastapi import Request
-
     from pyllmcancel._native import Model
-    from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.server.chat.logprobs import Placed
-    from pyllmcancel.server.chat.turn import ChatTurn
-    from pyllmcancel.server.errors.responses import ApiError
-    from pyllmcancel.server.responses.answer import (
-        OutputTokenLogprob,
-        ResponseAnswer,
-        ResponseEvent,
-        ResponseHead,
-        TopLogprob,
-    )
-    from pyllmcancel.server.responses.body import ResponsesBody
 
 
-Store = Callable[["ResponseAnswer", Sequence["ResponseEvent"]], Awaitable[None]]
+Store = Callable[[wire.ResponseAnswer, Sequence[wire.ResponseEvent]], Awaitable[None]]
 
 
 class ResponsesDialect(Dialect):
@@ -47,23 +39,23 @@ class ResponsesDialect(Dialect):
         self._model = model
         self._parser = turn.new_parser()
         self._ledger = Ledger(lambda token: model.piece(token, special=shows(token)))
-        self._logprobs: list[OutputTokenLogprob] = []  # of text that is held back
+        self._logprobs: list[wire.OutputTokenLogprob] = []  # of text that is held back
         self._n_reasoning = 0  # tokens so far; a delta that ends reasoning counts as the answer's
         self._last_delta: Delta | None = None
-        self._response: ResponseAnswer | None = None
-        self._last: list[ResponseEvent] = []  # the last events of the items, and of the response
-        self._end: list[ResponseEvent] = []
+        self._response: wire.ResponseAnswer | None = None
+        self._last: list[wire.ResponseEvent] = []  # the last events of the items, and of the response
+        self._end: list[wire.ResponseEvent] = []
 
     @property
-    def response(self) -> ResponseAnswer:
+    def response(self) -> wire.ResponseAnswer:
         """The response, after its end."""
         assert self._response is not None
         return self._response
 
-    def opening(self) -> Iterable[ResponseEvent]:
+    def opening(self) -> Iterable[wire.ResponseEvent]:
         return self.output.begin(queued=self._queued)
 
-    def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
+    def chunks(self, delta: Delta) -> Iterable[wire.ResponseEvent]:
         parts, self._last_delta = list(parts_of(self._parser, delta)), delta
         if parts and isinstance(parts[-1], Reasoning):
             self._n_reasoning += len(delta.tokens)
@@ -74,14 +66,14 @@ class ResponsesDialect(Dialect):
         # This API has no place for logprobs of reasoning and calls.
         return self.output.feed(parts, complete if any(isinstance(part, Content) for part in parts) else ())
 
-    def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
-        return self._last_events(ended(self._last_delta, response_usage(usage, self._n_reasoning)))
+    def closing(self, usage: Usage) -> Iterable[wire.ResponseEvent]:
+        return self._last_events(ended(self._last_delta, wire.response_usage(usage, self._n_reasoning)))
 
-    def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
+    def failure(self, error: ApiError, request_id: str) -> Iterable[wire.ResponseEvent]:
         self.output.take_back(self._end)  # of an answer that was complete, and could not be stored
         return self._last_events(broken_off(error, self._n_reasoning))
 
-    def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
+    def whole(self, deltas: list[Delta], usage: Usage) -> wire.ResponseAnswer:
         for delta in deltas:
             list(self.chunks(delta))
         self.closing(usage)
@@ -91,38 +83,32 @@ class ResponsesDialect(Dialect):
         if self.store is not None and self._response is not None:
             await self.store(self._response, self._last + self._end)
 
-    def _named(self, placed: Placed) -> OutputTokenLogprob:
+    def _named(self, placed: Placed) -> wire.OutputTokenLogprob:
         found = token_logprobs(self._model, placed.entry)
-        top: list[TopLogprob] = [{**one, "bytes": one["bytes"] or []} for one in found["top_logprobs"]]
+        top: list[wire.TopLogprob] = [{**one, "bytes": one["bytes"] or []} for one in found["top_logprobs"]]
         return {**found, "bytes": found["bytes"] or [], "top_logprobs": top}
 
-    def _last_events(self, end: End) -> list[ResponseEvent]:
+    def _last_events(self, end: End) -> list[wire.ResponseEvent]:
         self._last += self.output.end_items(end)
         self._end = list(self.output.end(end))
         self._response = self.output.response(end.status, end)
         return self._last + self._end
 
 
-def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bool) -> ResponseHead:
+def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bool) -> wire.ResponseHead:
     """Return the head of a response, which describes its request."""
     sampling = turn.params.sampling
     text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
     choice, exchange = body.tool_choice or "auto", exchange_of(request.scope)
-    return {
-        "id": f"{RESPONSE_PREFIX}{exchange.request_id}",
+    head = {
+        "id": f"{wire.RESPONSE_PREFIX}{exchange.request_id}",
         "object": "response",
         "created_at": int(exchange.created_at),
         "model": state_of(request).model_name,
         "background": bool(body.background),
-        "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens,
-        "max_tool_calls": body.max_tool_calls,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": body.previous_response_id,
-        "prompt_cache_key": body.prompt_cache_key,
         "reasoning": {"effort": body.reasoning and body.reasoning.effort, "summary": None},
-        "safety_identifier": body.safety_identifier,
         "service_tier": "default",
         "store": stored,
         "temperature": sampling.temperature,
@@ -132,5 +118,7 @@ def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bo
         "top_logprobs": body.top_logprobs or 0,
         "top_p": sampling.top_p,
         "truncation": "disabled",
-        "user": body.user,
     }
+    # The other fields are those of the body.
+    whole = {name: head[name] if name in head else getattr(body, name) for name in wire.ResponseHead.__annotations__}
+    return cast("wire.ResponseHead", whole)

@@ -17,9 +17,7 @@ from pyllmcancel.server.wire.fields import Sent, of_known_types
 
 
 def _as_chats(content: Any) -> Any:
-    """Convert the parts of a content to a chat's. Clients send back parts that they got, with other fields, which are
-    ignored.
-    """
+    """Convert the parts of a content to a chat's; other fields, as of parts that clients send back, are ignored."""
     return [_as_chats_part(part) for part in content] if isinstance(content, list) else content
 
 

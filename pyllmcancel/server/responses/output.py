@@ -8,36 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.events import FinishReason
+from pyllmcancel.events import Delta, FinishReason
 from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
-from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
-from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning, OpenSearch
+from pyllmcancel.server.errors.shapes import ErrorFacts
+from pyllmcancel.server.responses import answer as wire
+from pyllmcancel.server.responses import output_items as items
+from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.wire.fields import stop_details
 
-if TYPE_CHECKING:
-    from pyllmcancel.events import Delta
-    from pyllmcancel.server.errors.shapes import ErrorFacts
-    from pyllmcancel.server.responses.answer import (
-        IncompleteDetails,
-        ItemStatus,
-        OutputItem,
-        OutputTokenLogprob,
-        ResponseAnswer,
-        ResponseError,
-        ResponseEvent,
-        ResponseHead,
-        ResponseUsage,
-        Status,
-    )
-    from pyllmcancel.server.responses.output_items import EventFields, OpenItem
-    from pyllmcancel.server.responses.tools import ToolTable
-
+Events = Iterator[wire.ResponseEvent]
 # Somebody wanted these to end; the other reasons are the server's.
 WANTED = (CancelReason.EXPLICIT, CancelReason.SUPERSEDED, CancelReason.DISCONNECT, CancelReason.STALLED)
-CALLS = {"function": OpenCall, "custom": OpenCustomCall, "tool_search": OpenSearch}
+CALLS = {"function": items.OpenCall, "custom": items.OpenCustomCall, "tool_search": items.OpenSearch}
 TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplete"}
 
 
@@ -45,106 +30,104 @@ TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplet
 class End:
     """The end of a response."""
 
-    status: Status
-    usage: ResponseUsage | None
+    status: wire.Status
+    usage: wire.ResponseUsage | None
     at: int | None = None  # the time of the end, in seconds since the epoch, if the response is complete
-    error: ResponseError | None = None
-    incomplete: IncompleteDetails | None = None
+    error: wire.ResponseError | None = None
+    incomplete: wire.IncompleteDetails | None = None
     cause: ErrorFacts | None = None  # if the response broke off
 
 
 class Output:
     """Writes one response."""
 
-    def __init__(self, head: ResponseHead, tools: ToolTable, *, encrypts: bool) -> None:
+    def __init__(self, head: wire.ResponseHead, tools: ToolTable, *, encrypts: bool) -> None:
         self._head = head
         self._tools = tools
         self._encrypts = encrypts
         self.response_id = head["id"]
-        self._request_id = self.response_id.removeprefix(RESPONSE_PREFIX)
+        self._request_id = self.response_id.removeprefix(wire.RESPONSE_PREFIX)
         self._n_events = 0
         self._waits = False  # True until the start of a response in the background is reported
-        self._done: list[OutputItem] = []
-        self._open: OpenItem | None = None
+        self._done: list[wire.OutputItem] = []
+        self._open: items.OpenItem | None = None
         self._open_id = ""
         self._open_number = 0
 
     # -- what changes -------------------------------------------------------------------------------------------------
 
-    def begin(self, *, queued: bool = False) -> Iterator[ResponseEvent]:
-        """Report the beginning. A response in the background is queued, and its start is reported with its first part,
-        or its end.
-        """
-        first: Status = "queued" if queued else "in_progress"
+    def begin(self, *, queued: bool = False) -> Events:
+        """Report the beginning. The start of a queued response is reported with its first part, or its end."""
+        first: wire.Status = "queued" if queued else "in_progress"
         yield self._event("response.created", response=self.response(first))
         yield self._event(f"response.{first}", response=self.response(first))
         self._waits = queued
 
-    def _start(self) -> Iterator[ResponseEvent]:
+    def _start(self) -> Events:
         if self._waits:
             self._waits = False
             yield self._event("response.in_progress", response=self.response("in_progress"))
 
-    def feed(self, parts: Iterable[Part], logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[ResponseEvent]:
+    def feed(self, parts: Iterable[Part], logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Events:
         """Feed parts; `logprobs` are of the content among them."""
         for part in parts:
             yield from self._start()
             match part:
                 case Content(text=text):
-                    if not isinstance(self._open, OpenMessage):
-                        yield from self._begin_item(OpenMessage(self._next_id(OpenMessage.prefix)))
+                    if not isinstance(self._open, items.OpenMessage):
+                        yield from self._begin_item(items.OpenMessage(self._next_id(items.OpenMessage.prefix)))
                     yield from self._events(self._opened.feed(text, logprobs))
                     logprobs = ()
                 case Reasoning(text=text):
-                    if not isinstance(self._open, OpenReasoning):
-                        item_id = self._next_id(OpenReasoning.prefix)
-                        yield from self._begin_item(OpenReasoning(item_id, encrypts=self._encrypts))
+                    if not isinstance(self._open, items.OpenReasoning):
+                        item_id = self._next_id(items.OpenReasoning.prefix)
+                        yield from self._begin_item(items.OpenReasoning(item_id, encrypts=self._encrypts))
                     yield from self._events(self._opened.feed(text))
                 case CallBegins(name=name, id=call_id):
                     yield from self._begin_call(name, call_id)
                 case Arguments(text=text):
                     yield from self._events(self._opened.feed(text))
 
-    def end_items(self, end: End) -> Iterator[ResponseEvent]:
+    def end_items(self, end: End) -> Events:
         """Report the end of the open item; `end` is to follow."""
         yield from self._start()
         if not self._done and self._open is None and end.status in TERMINAL:
             # For an answer without text: clients look for a message.
-            yield from self._begin_item(OpenMessage(self._next_id(OpenMessage.prefix)))
+            yield from self._begin_item(items.OpenMessage(self._next_id(items.OpenMessage.prefix)))
         yield from self._end_item("completed" if end.status == "completed" else "incomplete")
 
-    def end(self, end: End) -> Iterator[ResponseEvent]:
+    def end(self, end: End) -> Events:
         """Report the end, which is the last event; the items have ended."""
         if end.cause is not None:
             yield self._event("error", code=end.cause.code, message=end.cause.message, param=end.cause.param)
         kind = TERMINAL.get(end.status, "response.failed")
         yield self._event(kind, response=self.response(end.status, end))
 
-    def take_back(self, events: Sequence[ResponseEvent]) -> None:
+    def take_back(self, events: Sequence[wire.ResponseEvent]) -> None:
         """Take back the last events, which were not sent: others get their numbers."""
         self._n_events -= len(events)
 
     # -- how it stands ------------------------------------------------------------------------------------------------
 
-    def response(self, status: Status, end: End | None = None) -> ResponseAnswer:
+    def response(self, status: wire.Status, end: End | None = None) -> wire.ResponseAnswer:
         """Return the response so far. A thread may meanwhile report the end: an item is there once, open or done."""
-        items, opened = list(self._done), self._open
-        if opened is not None and self._open_number == len(items):
-            items.append(opened.item("in_progress"))
+        output, opened = list(self._done), self._open
+        if opened is not None and self._open_number == len(output):
+            output.append(opened.item("in_progress"))
         return {
             **self._head,
             "status": status,
             "completed_at": end.at if end is not None and status == "completed" else None,
             "error": None if end is None else end.error,
             "incomplete_details": end.incomplete if end is not None else None,
-            "output": items,
+            "output": output,
             "usage": None if end is None else end.usage,
         }
 
     # -- items --------------------------------------------------------------------------------------------------------
 
     @property
-    def _opened(self) -> OpenItem:
+    def _opened(self) -> items.OpenItem:
         assert self._open is not None
         return self._open
 
@@ -153,12 +136,12 @@ class Output:
         number = len(self._done) + (self._open is not None)
         return f"{prefix}_{self._request_id}_{number}"
 
-    def _begin_call(self, name: str, call_id: str) -> Iterator[ResponseEvent]:
+    def _begin_call(self, name: str, call_id: str) -> Events:
         tool = self._tools.called(name)
         kind = CALLS[tool.kind]
         yield from self._begin_item(kind(self._next_id(kind.prefix), call_id, tool))
 
-    def _begin_item(self, item: OpenItem) -> Iterator[ResponseEvent]:
+    def _begin_item(self, item: items.OpenItem) -> Events:
         yield from self._end_item("completed")
         self._open_number = len(self._done)
         self._open = item
@@ -167,7 +150,7 @@ class Output:
         yield self._event("response.output_item.added", output_index=len(self._done), item=added)
         yield from self._events(item.begin())
 
-    def _end_item(self, status: ItemStatus) -> Iterator[ResponseEvent]:
+    def _end_item(self, status: wire.ItemStatus) -> Events:
         if self._open is None:
             return
         yield from self._events(self._open.end())
@@ -176,17 +159,17 @@ class Output:
         self._done.append(done)
         self._open = None
 
-    def _events(self, found: Iterable[EventFields]) -> Iterator[ResponseEvent]:
+    def _events(self, found: Iterable[items.EventFields]) -> Events:
         for kind, fields in found:
             yield self._event(kind, item_id=self._open_id, output_index=len(self._done), **fields)
 
-    def _event(self, kind: str, **fields: Any) -> ResponseEvent:
-        event: ResponseEvent = {"type": kind, "sequence_number": self._n_events, **fields}  # type: ignore[typeddict-item]
+    def _event(self, kind: str, **fields: Any) -> wire.ResponseEvent:
+        event: wire.ResponseEvent = {"type": kind, "sequence_number": self._n_events, **fields}  # type: ignore[typeddict-item]
         self._n_events += 1
         return event
 
 
-def ended(last: Delta | None, usage: ResponseUsage) -> End:
+def ended(last: Delta | None, usage: wire.ResponseUsage) -> End:
     """Return the end of an answer that was not broken off, by its last delta."""
     if last is not None and last.finish_reason is FinishReason.LENGTH:
         return End("incomplete", usage, incomplete={"reason": "max_output_tokens", **stop_details(last)})
@@ -195,7 +178,7 @@ def ended(last: Delta | None, usage: ResponseUsage) -> End:
 
 def broken_off(facts: ErrorFacts, n_reasoning: int) -> End:
     """Return the end of an answer that a cancel or a failure has cut."""
-    usage = None if facts.usage is None else response_usage(facts.usage, n_reasoning)
+    usage = None if facts.usage is None else wire.response_usage(facts.usage, n_reasoning)
     code = "server_error" if facts.status >= 499 else "invalid_prompt"
-    status: Status = "cancelled" if facts.code in WANTED else "failed"
+    status: wire.Status = "cancelled" if facts.code in WANTED else "failed"
     return End(status, usage, error={"code": code, "message": facts.message}, cause=facts)

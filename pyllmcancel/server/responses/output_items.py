@@ -9,22 +9,13 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from pydantic_core import from_json
 
+from pyllmcancel.server.responses import answer as wire
 from pyllmcancel.server.responses.input_items import sealed
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.responses.answer import (
-        ItemStatus,
-        OutputItem,
-        OutputMessage,
-        OutputReasoning,
-        OutputTokenLogprob,
-    )
-    from pyllmcancel.server.responses.tools import Called
-
+from pyllmcancel.server.responses.tools import Called
 
 OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 # The parts of a JSON text that can be read by themselves: an escape is whole, and the first half of a pair waits for
@@ -70,10 +61,7 @@ class CustomInput:
         return text
 
     def finish(self) -> str:
-        """Return the text that is left.
-
-        If the arguments are not such an object, the text is all of them, as the model wrote them.
-        """
+        """Return the text that is left: all arguments, as the model wrote them, if they are no such object."""
         before = self.text
         whole = input_in("".join(self._fragments))
         rest = whole.removeprefix(before) if whole.startswith(before) else ""
@@ -118,7 +106,7 @@ class OpenItem(ABC):
         """Iterate over the events after the one that the item was added."""
         yield from ()
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield from ()
 
@@ -127,7 +115,7 @@ class OpenItem(ABC):
         yield from ()
 
     @abstractmethod
-    def item(self, status: ItemStatus) -> OutputItem: ...
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem: ...
 
 
 class OpenText(OpenItem):
@@ -143,7 +131,7 @@ class OpenText(OpenItem):
         self._begun = True
         yield "response.content_part.added", {"content_index": 0, "part": self._part()}
 
-    def feed(self, text: str, logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield f"response.{self.kind}.delta", {"content_index": 0, "delta": text}
 
@@ -166,8 +154,8 @@ class OpenReasoning(OpenText):
         super().__init__(item_id)
         self._encrypts = encrypts
 
-    def item(self, status: ItemStatus) -> OutputReasoning:
-        item: OutputReasoning = {
+    def item(self, status: wire.ItemStatus) -> wire.OutputReasoning:
+        item: wire.OutputReasoning = {
             "type": "reasoning",
             "id": self._id,
             "status": status,
@@ -185,9 +173,9 @@ class OpenMessage(OpenText):
 
     def __init__(self, item_id: str) -> None:
         super().__init__(item_id)
-        self._logprobs: list[OutputTokenLogprob] = []
+        self._logprobs: list[wire.OutputTokenLogprob] = []
 
-    def feed(self, text: str, logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._logprobs += logprobs
         for kind, fields in super().feed(text):
             yield kind, fields | {"logprobs": list(logprobs)}
@@ -200,7 +188,7 @@ class OpenMessage(OpenText):
     def _part(self) -> Any:
         return super()._part() | {"annotations": [], "logprobs": list(self._logprobs)}
 
-    def item(self, status: ItemStatus) -> OutputMessage:
+    def item(self, status: wire.ItemStatus) -> wire.OutputMessage:
         content = self._content()
         return {"type": "message", "id": self._id, "status": status, "role": "assistant", "content": content}
 
@@ -213,27 +201,25 @@ class OpenCall(OpenItem):
         self._call_id = call_id
         self._tool = tool
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield "response.function_call_arguments.delta", {"delta": text}
 
     def end(self) -> Iterator[EventFields]:
         yield "response.function_call_arguments.done", {"name": self._tool.name, "arguments": self._text}
 
-    def item(self, status: ItemStatus) -> OutputItem:
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         return self._call("function_call", status, name=self._tool.name, arguments=self._text)
 
-    def _call(self, kind: str, status: ItemStatus, **fields: Any) -> OutputItem:
+    def _call(self, kind: str, status: wire.ItemStatus, **fields: Any) -> wire.OutputItem:
         item = {"type": kind, "id": self._id, "status": status, "call_id": self._call_id, **fields}
         if self._tool.namespace is not None:
             item["namespace"] = self._tool.namespace
-        return cast("OutputItem", item)
+        return cast("wire.OutputItem", item)
 
 
 class OpenCustomCall(OpenCall):
-    """An open call of a custom tool. The model writes the input as the one text in a function's arguments; the input is
-    sent as soon as it can be read.
-    """
+    """An open call of a custom tool: the one text in a function's arguments, sent as soon as it can be read."""
 
     prefix = "ctc"
 
@@ -241,7 +227,7 @@ class OpenCustomCall(OpenCall):
         super().__init__(item_id, call_id, tool)
         self._input = CustomInput()
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         yield from self._delta(self._input.feed(text))
 
     def end(self) -> Iterator[EventFields]:
@@ -252,7 +238,7 @@ class OpenCustomCall(OpenCall):
         if text:
             yield "response.custom_tool_call_input.delta", {"delta": text}
 
-    def item(self, status: ItemStatus) -> OutputItem:
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         return self._call("custom_tool_call", status, name=self._tool.name, input=self._input.text)
 
 
@@ -261,14 +247,14 @@ class OpenSearch(OpenCall):
 
     prefix = "tsc"
 
-    def feed(self, text: str, _logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]:
+    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
         yield from ()
 
     def end(self) -> Iterator[EventFields]:
         yield from ()
 
-    def item(self, status: ItemStatus) -> OutputItem:
+    def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         arguments = search_arguments(self._text) if status == "completed" else {}
         return self._call("tool_search_call", status, execution="client", arguments=arguments)
 

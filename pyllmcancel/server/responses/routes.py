@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
+from pyllmcancel.pausing import Pause
 from pyllmcancel.server.behind import link_of
 from pyllmcancel.server.bodies import Incoming, reads
-from pyllmcancel.server.chat.turn import chat_turn
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
 from pyllmcancel.server.http.exchange import owner_of, request_id_of
@@ -19,20 +21,15 @@ from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, a
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
-from pyllmcancel.server.responses.errors import id_taken
+from pyllmcancel.server.responses.errors import shown
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
 from pyllmcancel.server.responses.output import Output
+from pyllmcancel.server.responses.storage.database import id_taken
 from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.field_names import FieldNames
-
-if TYPE_CHECKING:
-    from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.chat.body import ChatBody
-    from pyllmcancel.server.chat.turn import ChatTurn
-
 
 router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
 
@@ -113,7 +110,7 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
     # An id that the server has made is new.
     may_exist = "x-request-id" in request.headers and not begins_anew(request)
     if may_exist and await responses.exists(owner_of(request.scope), response_id):
-        raise id_taken()
+        raise shown(id_taken())
     return True
 
 

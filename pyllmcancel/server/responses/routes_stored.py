@@ -12,7 +12,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import DeletedResponse, InputItemList, ResponseAnswer, ResponseEvent
-from pyllmcancel.server.responses.body import INCLUDABLE
+from pyllmcancel.server.responses.body import check_include
 from pyllmcancel.server.responses.stored import events_from, responses_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.reading import KeptResponse
@@ -76,12 +76,8 @@ async def get_response(
     request: Request,
     response_id: str,
     *,
-    stream: Annotated[
-        bool, Query(description="Stream the events of a response in the background, until it ends.")
-    ] = False,
-    starting_after: Annotated[
-        int, Query(ge=-1, description="With `stream`: start after the event of this number.")
-    ] = -1,
+    stream: Annotated[bool, Query(description="Stream the events of a background response until it ends.")] = False,
+    starting_after: Annotated[int, Query(ge=-1, description="With `stream`: the number after which to start.")] = -1,
     include_obfuscation: bool | None = None,
     include: Include = [],  # noqa: B006
 ) -> Any:
@@ -143,13 +139,3 @@ def ends_an_id(request: Request, ending: str) -> bool:
     """
     sent: bytes = request.scope.get("raw_path") or b""
     return sent.lower().endswith(ending.replace("/", "%2f").encode())
-
-
-def check_include(include: list[str]) -> None:
-    """Check that each name can be included.
-
-    The data of a name exist if the request that created the response asked for them.
-    """
-    for name in include:
-        if name not in INCLUDABLE:
-            raise ApiError(400, f"{name[:100]!r} cannot be included", param="include", code="invalid_request")

@@ -7,22 +7,26 @@ import json
 import logging
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 
 from pyllmcancel.events import RequestStatus
+from pyllmcancel.requests.token_stream import AsyncStream
 from pyllmcancel.server.answer_events import AnswerEvents, frame
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ErrorFacts
 from pyllmcancel.server.limits import MAX_TO_WORKERS
-from pyllmcancel.server.responses.answer import ResponseHead
-from pyllmcancel.server.responses.errors import damaged, done, not_found, too_long
+from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
+from pyllmcancel.server.responses.dialect import ResponsesDialect
+from pyllmcancel.server.responses.errors import done, shown
 from pyllmcancel.server.responses.input_items import AnyItem, Item
 from pyllmcancel.server.responses.output import End, Output
-from pyllmcancel.server.responses.storage.database import DamagedResponseError
+from pyllmcancel.server.responses.storage.database import StoreError, damaged, not_found, too_long
 from pyllmcancel.server.responses.storage.items import response_of
 from pyllmcancel.server.responses.storage.rows import MAX_CONVERSATION_BYTES, Part, Stored, are_items, checked, said
 from pyllmcancel.server.responses.storage.store import Store
@@ -32,19 +36,11 @@ from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.reading import without_first
 from pyllmcancel.shares import Remembered
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
-
-    from fastapi import Request
-
-    from pyllmcancel.requests.token_stream import AsyncStream
-    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent
-    from pyllmcancel.server.responses.dialect import ResponsesDialect
-
 logger = logging.getLogger("pyllmcancel.server")
 
 ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+Items = Sequence[Any]
+Events = Sequence[ResponseEvent]
 MAX_PARTS = 32  # parts of a conversation, on this server and others in turn
 MAX_HANDED = 64  # parts of conversations, each of `MAX_TO_WORKERS` at most
 MAX_UNSTORED = 256  # remembered ends of responses that could not be stored
@@ -127,11 +123,7 @@ class Responses:
         return background
 
     async def _finish(
-        self,
-        added: Future[None],
-        background: BackgroundResponse,
-        response: ResponseAnswer,
-        last: Sequence[ResponseEvent],
+        self, added: Future[None], kept: BackgroundResponse, response: ResponseAnswer, last: Events
     ) -> None:
         """Store a response's end, and its events, of which the last ones are yet to be written."""
         try:
@@ -139,13 +131,13 @@ class Responses:
         except ApiError:
             return  # `begin` reports it; another response may be stored under this id
         try:
-            log = await asyncio.to_thread(packed, background.log.content, last)
-            await done(self.store.finish(background.owner, response, log))
+            log = await asyncio.to_thread(packed, kept.log.content, last)
+            await done(self.store.finish(kept.owner, response, log))
         except Exception as error:  # any error: whoever waits for the end must get one
             shown = api_error(error)
-            facts = {"request_id": background.request.id}
-            logger.error("response %s: %s", background.name, shown.message, exc_info=shown is not error, extra=facts)
-            self._unstored.put(background.owner, background.name, background)
+            facts = {"request_id": kept.request.id}
+            logger.error("response %s: %s", kept.name, shown.message, exc_info=shown is not error, extra=facts)
+            self._unstored.put(kept.owner, kept.name, kept)
             raise shown from error
 
     async def close(self) -> None:
@@ -156,15 +148,7 @@ class Responses:
 
     # -- in the store -------------------------------------------------------------------------------------------------
 
-    async def keep(
-        self,
-        owner: str,
-        items: Sequence[Any],
-        response: ResponseAnswer,
-        _last: Sequence[ResponseEvent],
-        *,
-        replaces: bool,
-    ) -> None:
+    async def keep(self, owner: str, items: Items, response: ResponseAnswer, _last: Events, *, replaces: bool) -> None:
         """Store a response that has ended; ApiError if that is not possible. `replaces` is as in `begin`."""
         await done(self._add(owner, response, items, replaces=replaces))
 
@@ -177,7 +161,7 @@ class Responses:
         """Return a stored response; ApiError 404 if there is none."""
         found = await done(self.store.get(owner, response_id)) if self.stores else None
         if found is None:
-            raise not_found(response_id)
+            raise shown(not_found(response_id))
         return found
 
     async def exists(self, owner: str, response_id: str) -> bool:
@@ -189,7 +173,7 @@ class Responses:
             raise ApiError(400, "Cannot delete an in-flight response.", param="response_id")
         unstored = self._unstored.pop(owner, response_id)
         if not (self.stores and await done(self.store.delete(owner, response_id))) and unstored is None:
-            raise not_found(response_id)
+            raise shown(not_found(response_id))
 
     async def items(self, owner: str, ids: Sequence[str]) -> Mapping[str, dict[str, Any]]:
         """Return stored items by their ids; ApiError 404 for the first missing one."""
@@ -205,10 +189,7 @@ class Responses:
     # -- conversations ------------------------------------------------------------------------------------------------
 
     async def history(self, owner: str, previous: str) -> list[dict[str, Any]]:
-        """Return the items before a response that goes on from `previous`, with the output of `previous`.
-
-        Raises ApiError if `previous` cannot be continued.
-        """
+        """Return the items before a response that goes on from `previous`; ApiError if it cannot be continued."""
         try:
             return await self.conversation(owner, previous, output=True)
         except ApiError as error:
@@ -231,17 +212,15 @@ class Responses:
             if part is not None and part.missing == missing:
                 part = self._handed.pop(owner, missing) if len(parts) < MAX_PARTS else None
             if part is None:
-                raise not_found(missing)
+                raise shown(not_found(missing))
             parts.append(part)
             if sum(one.n_bytes for one in parts) > MAX_CONVERSATION_BYTES:
-                raise too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
+                raise shown(too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes"))
             missing = part.missing
         return [item for part in reversed(parts) for item in part.items]
 
     async def _part(self, owner: str, response_id: str, *, output: bool) -> Part:
-        """Return the items up to a response, as far as they are here. The response must have ended if its `output`
-        is wanted.
-        """
+        """Return the items up to a response, as far as they are here; for the `output` it must have ended."""
         if output and self._live.named(owner, response_id) is not None:
             message = f"Previous response with id '{response_id}' has not ended."
             raise ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")
@@ -276,7 +255,7 @@ def read_items(items: Sequence[Mapping[str, Any]], name: str) -> list[AnyItem]:
     try:
         return ITEMS.validate_python(items)
     except ValidationError:  # its text contains pieces of the items
-        raise damaged(name) from None
+        raise shown(damaged(name)) from None
 
 
 def packed(events: bytes, last: Sequence[ResponseEvent]) -> bytes:
@@ -290,8 +269,8 @@ def events_from(stored: Stored, response_id: str, first: int) -> bytes:
     try:
         with checked(response_id):
             events = events_of_lost(json.loads(stored.response)) if log is None else zlib.decompress(log)
-    except DamagedResponseError:
-        raise damaged(response_id) from None
+    except StoreError as error:
+        raise shown(error) from None
     return without_first(events, first)[0]
 
 

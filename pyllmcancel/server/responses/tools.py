@@ -224,9 +224,7 @@ class ToolTable:
         return {"type": "function", "function": {"name": chat_name(choice.name, choice.namespace)}}
 
 
-def _flat(
-    tools: Sequence[Any],
-) -> Iterator[tuple[str, FunctionTool | CustomTool | SearchTool | HostedTool, str | None]]:
+def _flat(tools: Sequence[Any]) -> Iterator[tuple[str, Any, str | None]]:
     """Each tool with its place and its namespace."""
     for index, tool in enumerate(tools):
         if isinstance(tool, NamespaceTool):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyllmcancel.pooling import Pooling
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.http.listening import url_at
-
-if TYPE_CHECKING:
-    import socket
-
-    from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.state import ServerState
+from pyllmcancel.server.state import ServerState
 
 LOCAL = ("127.0.0.1", "::1")
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pyllmcancel.cancellation import CancelReason
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.requests.observer import StepRecord
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.requests.observer import StepRecord
+from pyllmcancel.requests.request import Request
 
 
 class Totals(NamedTuple):

@@ -7,10 +7,9 @@ import platform
 import tomllib
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from statistics import median_low
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,16 +18,12 @@ from prometheus_client.registry import Collector
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.drafting.sources import SOURCES
-from pyllmcancel.events import FinishReason, Limit
-from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.events import Ending, FinishReason, Limit
+from pyllmcancel.requests.observer import Observer, StepRecord
+from pyllmcancel.requests.request import Request
 from pyllmcancel.server.running.llama_metrics import LlamaMetrics, Totals
-
-if TYPE_CHECKING:
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.observer import StepRecord
-    from pyllmcancel.requests.request import Request
-    from pyllmcancel.scheduling.disk_floor import DiskCounts
+from pyllmcancel.server.timer import Timer
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -44,7 +39,7 @@ class Registry(CollectorRegistry):
             yield family
 
 
-class EngineMetrics(NullObserver):
+class EngineMetrics(Observer):
     """An observer that counts. Each server has a registry, so that two servers in one process do not mix."""
 
     def __init__(self) -> None:
@@ -61,9 +56,7 @@ class EngineMetrics(NullObserver):
         self._queue = self._histogram(
             "queue_seconds", "Time from arrival to admission; not of idle requests.", TIME_BUCKETS, "owner"
         )
-        self._ttft = self._histogram(
-            "ttft_seconds", "Time from arrival to the first token; not of idle requests.", TIME_BUCKETS
-        )
+        self._ttft = self._histogram("ttft_seconds", "From arrival to first token; not of idle requests.", TIME_BUCKETS)
         self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
         self._latency = self._histogram(
             "cancel_latency_seconds",
@@ -77,20 +70,14 @@ class EngineMetrics(NullObserver):
             "Time between two steps of a request: the engine's own work, and waiting.",
             LATENCY_BUCKETS,
         )
-        self.lag = self._histogram(
-            "event_loop_lag_seconds", "Lag of the event loop: how late a timer fires.", LATENCY_BUCKETS
-        )
+        self.lag = self._histogram("event_loop_lag_seconds", "Event loop's lag: how late timers fire.", LATENCY_BUCKETS)
         self._last_step: StepRecord | None = None  # written by the engine thread
         self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that were not undone.")
         self._prompt = self._counter(
             "prompt_tokens_total", "Tokens of prompts computed, in steps that were not undone; some more than once."
         )
-        self._delivered = self._counter(
-            "tokens_delivered_total", "Tokens generated for requests that were not cancelled."
-        )
-        self._wasted = self._counter(
-            "tokens_wasted_total", "Tokens computed after their request's cancel, or in an aborted step."
-        )
+        self._delivered = self._counter("tokens_delivered_total", "Tokens of answers that were not cancelled.")
+        self._wasted = self._counter("tokens_wasted_total", "Tokens computed after a cancel, or in an aborted step.")
         self._saved = self._counter(
             "tokens_saved_total",
             "Tokens that cancels saved: of prompts, and of answers up to their limits. An answer without a limit "
@@ -98,20 +85,14 @@ class EngineMetrics(NullObserver):
         )
         self._unlimited: deque[int] = deque(maxlen=N_LENGTHS)  # the lengths of answers without a limit
         self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
-        self._drafted = self._counter(
-            "drafted_tokens_total", "Tokens drafted for requests that have ended, by source.", "source"
-        )
-        self._accepted_drafts = self._counter(
-            "accepted_draft_tokens_total", "Those of them that became part of an answer.", "source"
-        )
+        self._drafted = self._counter("drafted_tokens_total", "Tokens drafted for ended requests, by source.", "source")
+        self._accepted_drafts = self._counter("accepted_draft_tokens_total", "Those of them in an answer.", "source")
         for source in SOURCES:
             self._drafted.labels(source)
             self._accepted_drafts.labels(source)
         self._aborted = self._counter("steps_aborted_total", "Steps aborted in the middle.")
         self._redone = self._counter("steps_redone_total", "Aborted steps that were computed again for the survivors.")
-        self._spared = self._counter(
-            "steps_spared_total", "Steps that were not aborted after a cancel, for the sake of the survivors."
-        )
+        self._spared = self._counter("steps_spared_total", "Steps not aborted after a cancel, for the survivors' sake.")
 
     def watch(self, engine: Engine, model_name: str) -> None:
         """Add the gauges of `engine`, which are read at each scrape."""
@@ -212,13 +193,7 @@ class EngineGauges(Collector):
                 llama_cpp=llama_cpp_commit(),
                 python=platform.python_version(),
             ),
-            _info(
-                "model",
-                "The model that is served.",
-                name=model_name,
-                description=model.description,
-                memory=model.memory_kind,
-            ),
+            _info("model", "Served model.", name=model_name, description=model.description, memory=model.memory_kind),
         )
 
     def collect(self) -> Iterable[Metric]:
@@ -228,36 +203,13 @@ class EngineGauges(Collector):
         yield from self._facts
         for name, value, text in (*_capacity(engine), *_live(engine)):
             yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
-        for name, value, text in (
-            ("generated_tokens", engine.n_generated, "Tokens generated, including those for cancelled requests."),
-            ("preemptions", engine.n_preempted, "Slots taken back from choices, which are resumed later."),
-        ):
+        for name, value, text in _counts(engine):
             yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
-        yield from _on_disk(engine.disk_counts)
-
-
-def _on_disk(disk: DiskCounts) -> Iterable[Metric]:
-    for name, value, text in (
-        ("disk_bytes", disk.n_bytes, "Bytes of prefixes on disk, those of other models included."),
-        ("disk_prefixes", disk.n_files, "Number of prefixes on disk, those of other models included."),
-    ):
-        yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
-    for name, value, text in (
-        ("disk_prefixes_written", disk.n_written, "Prefixes written to disk."),
-        ("disk_written_bytes", disk.written_bytes, "Bytes written to disk."),
-        ("disk_prefixes_restored", disk.n_restored, "Prefixes read from disk for requests."),
-        ("disk_restored_bytes", disk.restored_bytes, "Bytes read from disk for requests."),
-    ):
-        yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
-    refused = CounterMetricFamily(
-        "pyllmcancel_disk_prefixes_refused",
-        "Prefixes that were not written, or not restored, by the cause.",
-        None,
-        ["cause"],
-    )
-    for reason, count in disk.refused.items():
-        refused.add_metric([reason], count)
-    yield refused
+        text = "Prefixes that were not written, or not restored, by the cause."
+        refused = CounterMetricFamily("pyllmcancel_disk_prefixes_refused", text, None, ["cause"])
+        for reason, count in engine.disk_counts.refused.items():
+            refused.add_metric([reason], count)
+        yield refused
 
 
 Sample = tuple[str, float, str]
@@ -273,9 +225,20 @@ def _capacity(engine: Engine) -> Iterable[Sample]:
     )
 
 
+def _counts(engine: Engine) -> Iterable[Sample]:
+    disk = engine.disk_counts
+    return (
+        ("generated_tokens", engine.n_generated, "Tokens generated, including those for cancelled requests."),
+        ("preemptions", engine.n_preempted, "Slots taken back from choices, which are resumed later."),
+        ("disk_prefixes_written", disk.n_written, "Prefixes written to disk."),
+        ("disk_written_bytes", disk.written_bytes, "Bytes written to disk."),
+        ("disk_prefixes_restored", disk.n_restored, "Prefixes read from disk for requests."),
+        ("disk_restored_bytes", disk.restored_bytes, "Bytes read from disk for requests."),
+    )
+
+
 def _live(engine: Engine) -> Iterable[Sample]:
-    counts = engine.counts()
-    occupancy = engine.occupancy()
+    counts, occupancy, disk = engine.counts(), engine.occupancy(), engine.disk_counts
     return (
         ("engine_dead", engine.failure is not None, "1 if the engine thread has died, after which nothing is served."),
         ("requests_waiting", counts.waiting, "Live requests in the queue."),
@@ -295,6 +258,8 @@ def _live(engine: Engine) -> Iterable[Sample]:
         ("checkpoint_bytes", occupancy.checkpoint_bytes, "Bytes of copies of states that cannot be rolled back."),
         ("swapped_bytes", occupancy.swapped_bytes, "Bytes of idle prefixes that were copied out of the cells."),
         ("past_answers_bytes", engine.past_answers_bytes, "Bytes of answers that later ones are drafted from."),
+        ("disk_bytes", disk.n_bytes, "Bytes of prefixes on disk, those of other models included."),
+        ("disk_prefixes", disk.n_files, "Number of prefixes on disk, those of other models included."),
     )
 
 
@@ -328,3 +293,29 @@ def n_tasks() -> int:
         return len(asyncio.all_tasks())
     except RuntimeError:
         return 0
+
+
+EVERY_SECONDS = 0.1
+
+
+class LoopLag:
+    """Measures how late a timer fires in the running event loop, again and again."""
+
+    def __init__(self, observe: Callable[[float], object], every: float = EVERY_SECONDS) -> None:
+        self._observe = observe
+        self._every = every
+        self._timer = Timer()
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._every
+
+        def come() -> None:
+            self._observe(max(0.0, loop.time() - due))
+            self.start()
+
+        self._timer.start(self._every, come)
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._timer.stop()

@@ -14,38 +14,36 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
+from fastapi import FastAPI
 
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.front.remotes import Registering
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.config import Certificate, ServerConfig
 from pyllmcancel.server.http.connections import Connections
-from pyllmcancel.server.http.listening import is_unix, quiet_about_files, url_of
+from pyllmcancel.server.http.listening import Listener, is_unix, quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import uvicorn_config
 from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.limits import GIL_SECONDS
+from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.first_steps import example_of, first_steps
-from pyllmcancel.server.running.supervision import Supervision
+from pyllmcancel.server.running.key_rotation import Hangups
+from pyllmcancel.server.running.metrics import EngineMetrics
+from pyllmcancel.server.state import ServerState
+from pyllmcancel.server.timer import Timer
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Coroutine, Sequence
-    from types import FrameType
-
-    from fastapi import FastAPI
-
-    from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.engine.loading import Loading
-    from pyllmcancel.server.config import Certificate, ServerConfig
-    from pyllmcancel.server.http.listening import Listener
-    from pyllmcancel.server.responses.storage.store import Store
-    from pyllmcancel.server.running.key_rotation import Hangups
-    from pyllmcancel.server.running.metrics import EngineMetrics
-    from pyllmcancel.server.running.tracing import Tracing
-    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.running.tracing import Tracing  # needs an extra
 
 logger = logging.getLogger("pyllmcancel.server")
 uvicorn_logger = logging.getLogger("uvicorn.error")
@@ -55,6 +53,87 @@ uvicorn_logger = logging.getLogger("uvicorn.error")
 GRACE_SECONDS = 0.5
 # The time after that, for a process whose engine has died: it may lack more, for example memory.
 LAST_RESORT_SECONDS = 10.0
+
+
+State = Literal["ok", "loading", "failed", "stalled", "draining"]  # the words of `/health`
+
+
+class Supervision:
+    """Reports that the server is ready, alive, or about to end. Used by the event loop only; never raises.
+
+    The `address` is the supervisor's datagram socket, a path or an abstract name after ``@``. A sign of life is sent
+    each `beat_every` seconds, if it wants any, but not while the `state`, as ``/health`` has it, is stalled or failed,
+    nor while the event loop is blocked.
+    """
+
+    def __init__(self, address: str | None, beat_every: float | None, state: Callable[[], State]) -> None:
+        self._address = address
+        self._beat_every = beat_every
+        self._state = state
+        self._listens = False
+        self._reported_ready = False
+        self._timer = Timer()
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], state: Callable[[], State]) -> Supervision:
+        """Make one by systemd's variables. Sockets that are not AF_UNIX, as in virtual machines, are ignored."""
+        address = environment.get("NOTIFY_SOCKET", "")
+        return cls(address if address.startswith(("/", "@")) else None, beat_interval(environment), state)
+
+    def start(self) -> None:
+        """Note that the port listens. From now on `look` reports, and signs of life are sent."""
+        self._listens = True
+        self._come()
+
+    def look(self) -> None:
+        """Report once that the server can serve, and each time that it lives."""
+        if not self._listens:
+            return
+        state = self._state()
+        news = []
+        if state == "ok" and not self._reported_ready:
+            self._reported_ready = True
+            news += ["READY=1", "STATUS=serving"]
+        if state in ("ok", "loading", "draining") and self._beat_every is not None:
+            news.append("WATCHDOG=1")
+        self._report(*news)
+
+    def stopping(self) -> None:
+        """Report that the server drains. Signs of life continue until `stop`."""
+        self._report("STOPPING=1", "STATUS=draining")
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._listens = False
+        self._timer.stop()
+
+    def _come(self) -> None:
+        self.look()
+        if self._beat_every is not None:
+            self._timer.start(self._beat_every, self._come)
+
+    def _report(self, *news: str) -> None:
+        if self._address is None or not news:
+            return
+        # An abstract name begins with a null, which cannot be in an environment variable.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            # A full socket, or a supervisor that has left, must not hold the event loop up.
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto("\n".join(news).encode(), address)
+        except OSError as error:
+            logger.warning("%s could not be reported to the supervisor: %s", ", ".join(news), error.strerror or error)
+
+
+def beat_interval(environment: Mapping[str, str]) -> float | None:
+    """Return half of the seconds that systemd waits, as it advises; None if it does not wait for this process."""
+    with suppress(ValueError):
+        process = environment.get("WATCHDOG_PID")
+        limit = int(environment.get("WATCHDOG_USEC", "0")) / 1e6
+        if limit > 0 and (process is None or int(process) == os.getpid()):
+            return limit / 2
+    return None
 
 
 class Server(uvicorn.Server):

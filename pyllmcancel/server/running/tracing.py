@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -21,18 +20,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Link, SpanContext, SpanKind, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.trace.status import Status, StatusCode
+from opentelemetry.util.types import AttributeValue
 
 from pyllmcancel import __version__
-from pyllmcancel.events import FinishReason
-from pyllmcancel.requests.observer import NullObserver
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from opentelemetry.util.types import AttributeValue
-
-    from pyllmcancel.events import Ending
-    from pyllmcancel.requests.request import Request
+from pyllmcancel.events import Ending, FinishReason
+from pyllmcancel.requests.observer import Observer
+from pyllmcancel.requests.request import Request
+from pyllmcancel.shares import Remembered
 
 logger = logging.getLogger("pyllmcancel.otel")
 
@@ -46,7 +40,7 @@ OPERATIONS = {
 }
 
 
-class Tracing(NullObserver):
+class Tracing(Observer):
     """Observes an engine, and exports a trace of each of its requests, by default by OTLP over HTTP, as OpenTelemetry's
     variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …) say.
     """
@@ -56,9 +50,8 @@ class Tracing(NullObserver):
         self._provider.add_span_processor(BatchSpanProcessor(OneLineExporter(exporter or OTLPSpanExporter())))
         self._tracer = self._provider.get_tracer("pyllmcancel", __version__)
         self._lock = threading.Lock()
-        # By owner and id of the request that superseded them; guarded by the lock, because any thread may end a
-        # request.
-        self._superseded: OrderedDict[tuple[str, str], list[SpanContext]] = OrderedDict()
+        # By the request that superseded them; guarded by the lock, because any thread may end a request.
+        self._superseded = Remembered[str, list[SpanContext]](MAX_SUPERSEDED)
 
     def request_ended(self, request: Request, ending: Ending) -> None:
         trace = request.trace
@@ -107,18 +100,15 @@ class Tracing(NullObserver):
     def _links(self, request: Request) -> list[Link]:
         """Return links to the ended requests that this one has superseded."""
         with self._lock:
-            superseded = self._superseded.pop((request.owner, request.id), [])
-        return [Link(context, {"pyllmcancel.link": "superseded"}) for context in superseded]
+            superseded = self._superseded.pop(request.owner, request.id)
+        return [Link(context, {"pyllmcancel.link": "superseded"}) for context in superseded or ()]
 
     def _note_superseded(self, request: Request, context: SpanContext) -> None:
         if request.superseded_by is None:
             return
         with self._lock:
-            contexts = self._superseded.setdefault((request.owner, request.superseded_by), [])
-            if len(contexts) < MAX_LINKS:
-                contexts.append(context)
-            while len(self._superseded) > MAX_SUPERSEDED:
-                self._superseded.popitem(last=False)
+            contexts = self._superseded.get(request.owner, request.superseded_by) or []
+            self._superseded.put(request.owner, request.superseded_by, [*contexts, context][:MAX_LINKS])
 
 
 class OneLineExporter(SpanExporter):

@@ -15,24 +15,80 @@ import asyncio
 import logging
 import math
 import time
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server.answer_events import frame
+from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.token_stream import Stream
+from pyllmcancel.server.answer_events import ErrorForReader, Write, frame
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import openai_error
 from pyllmcancel.server.limits import MAX_STREAM_BYTES
-from pyllmcancel.server.streams.byte_log import ByteLog
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request
-    from pyllmcancel.requests.token_stream import Stream
-    from pyllmcancel.server.answer_events import ErrorForReader, Write
+from pyllmcancel.server.timer import Timer
 
 logger = logging.getLogger("pyllmcancel.server")
+
+
+# bytes that one read returns at most
+READ_AT_ONCE = 1 << 16
+
+
+class ByteLog:
+    """The last bytes that were written, which can be read from any of them on. Used in the event loop only.
+
+    Places are counted in bytes from the first that was ever written. If there are more than `limit`, whole pieces are
+    dropped, the oldest first, but never the last one.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.begin = self.end = 0  # the places of the first byte that is kept, and after the last one
+        self.ended = False  # True if nothing follows
+        self._changed = asyncio.Event()  # replaced at each change, so that every waiter wakes up once
+        self._limit = limit
+        self._bytes = bytearray()
+        self._ends = deque[int]()  # of the pieces that are kept
+
+    @property
+    def content(self) -> bytes:
+        """All bytes that are kept."""
+        return bytes(self._bytes)
+
+    def write(self, piece: bytes) -> None:
+        self._bytes += piece
+        self.end += len(piece)
+        self._ends.append(self.end)
+        while self.end - self.begin > self._limit and len(self._ends) > 1:
+            after = self._ends.popleft()
+            del self._bytes[: after - self.begin]
+            self.begin = after
+        self._wake()
+
+    def finish(self) -> None:
+        self.ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def longer_than(self, place: float) -> bool:
+        """Wait until there are bytes after this place, and return True; False if there never will be."""
+        while self.end <= place and not self.ended:
+            await self._changed.wait()
+        return self.end > place
+
+    def read(self, place: int) -> bytes:
+        """Return whole pieces from this place on, a limited number of bytes at once; nothing at the end."""
+        assert self.begin <= place <= self.end
+        if place == self.end:
+            return b""
+        last = max(bisect_right(self._ends, place), bisect_right(self._ends, place + READ_AT_ONCE) - 1)
+        return bytes(self._bytes[place - self.begin : self._ends[last] - self.begin])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +130,7 @@ class KeptAnswer:
         self._keeping = keeping
         self._stream = stream
         self._events = events
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer = Timer()
 
     @property
     def request(self) -> Request:
@@ -83,9 +139,7 @@ class KeptAnswer:
 
     @property
     def ends_at_once(self) -> bool:
-        """True if it is not to be found after its end: it is stored, or a newer request has superseded it, which may be
-        on another server.
-        """
+        """True if it is not found after its end: it is stored, or superseded, maybe by a request elsewhere."""
         superseded = self.request.cancellation.reason is CancelReason.SUPERSEDED
         return self._keeping.is_stored or (superseded and self.request.supersede == conversation_key(self.name))
 
@@ -99,7 +153,7 @@ class KeptAnswer:
             self.cancel()
             await self._events.break_off(self._write, error)
         finally:
-            self.stop_timer()
+            self.timer.stop()
             self.completed = time.time()
             self.log.finish()
 
@@ -129,7 +183,7 @@ class KeptAnswer:
         """Count a reader inside the block."""
         self.n_readers += 1
         if not self.log.ended:
-            self.stop_timer()
+            self.timer.stop()
         try:
             yield
         finally:
@@ -138,18 +192,9 @@ class KeptAnswer:
 
     def expect_reader(self) -> None:
         """Have a reader come in time, counted from the first call since there was one."""
-        if self.n_readers == 0 and self._timer is None and not (self.log.ended or self._keeping.is_stored):
-            self._set_timer(self._seconds, self.cancel, CancelReason.DISCONNECT)
+        if self.n_readers == 0 and not (self.timer.is_set or self.log.ended or self._keeping.is_stored):
+            self.timer.start(self._seconds, lambda: self.cancel(CancelReason.DISCONNECT))
 
     def expire(self, forget: Callable[[Self], object]) -> None:
         """Call `forget` when it has been kept long enough after its end."""
-        self._set_timer(self._seconds, forget, self)
-
-    def _set_timer(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
-        self.stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(seconds, action, *arguments)
-
-    def stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self.timer.start(self._seconds, lambda: forget(self))

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.shares import Shares
-
-if TYPE_CHECKING:
-    from pyllmcancel.requests.request import Request, RequestSummary
-
 
 A = TypeVar("A", bound=KeptAnswer)
 
@@ -69,10 +66,7 @@ class KeptAnswers(Generic[A]):
         return next((kept for kept in own or self if kept.log.ended), None)
 
     def begin(self, kept: A) -> None:
-        """Have an answer written, and let it be found. It supersedes an older one of its name.
-
-        Raises ApiError 429, and cancels the answer, if too many go on.
-        """
+        """Write an answer, to be found in place of one of its name; ApiError 429, and a cancel, if too many go on."""
         older = self.named(kept.owner, kept.name)
         if older is not None and older.request.arrived_at > kept.request.arrived_at:
             kept.cancel(CancelReason.SUPERSEDED)  # it arrived first, and was accepted later
@@ -117,7 +111,7 @@ class KeptAnswers(Generic[A]):
         if self._is_findable(kept):
             del self._answers[kept.owner, kept.name]
             self._shares.give_back(kept.owner)
-            kept.stop_timer()  # it has ended, or is cancelled
+            kept.timer.stop()  # it has ended, or is cancelled
 
     async def close(self) -> None:
         """Cancel all answers that go on, and wait until their ends are written. Idempotent."""

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.connection import watched
-from pyllmcancel.server.http.exchange import mark_client_gone
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from pyllmcancel.server.streams.byte_log import ByteLog
-    from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.http.connection import until_left
+from pyllmcancel.server.streams.kept import ByteLog, KeptAnswer
 
 EVENT_END = b"\n\n"  # in no event
 
@@ -52,15 +46,7 @@ class KeptResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(send), name="read a kept answer")
         with self._kept.reading():
-            try:
-                with watched(receive, sending.cancel):
-                    await asyncio.wait({sending})
-            finally:
-                sending.cancel()
-        if sending.cancelled():
-            mark_client_gone(scope)
-        else:
-            sending.result()
+            await until_left(scope, receive, sending)
 
     async def _send(self, send: Send) -> None:
         await send(self._start)

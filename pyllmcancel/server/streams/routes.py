@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
@@ -13,11 +13,9 @@ from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse, offset_lost
 from pyllmcancel.server.wire.fields import Answer, RequestBody
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.streams.kept import KeptAnswer
 
 router = APIRouter(prefix="/v1", tags=["Streams"], responses=errors(400, 404, 503))
 

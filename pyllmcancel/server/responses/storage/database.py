@@ -83,39 +83,39 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StoreError(Error):
-    """The file cannot be the store."""
+    """The store cannot do something: its client gets the message with `status`, `code`, and the field at fault."""
+
+    def __init__(self, message: str, status: int = 500, code: str = "storage_failed", param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param = status, code, param
 
 
-class StoreFullError(Error):
+class StoreFullError(StoreError):
     """There is no room for a response: the disk is full, or the store's limit is too small."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 507, "storage_full")
 
 
 class DiskFullError(StoreFullError):
     """The disk has no room, or refuses writes."""
 
 
-class DamagedResponseError(Error):
-    """The file's record under this id is not a response. It can be deleted."""
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(f"the record of the response {response_id!r} is damaged")
-        self.response_id = response_id
+def not_found(response_id: str) -> StoreError:
+    return StoreError(f"Response with id '{response_id[:300]}' not found.", 404, "response_not_found")
 
 
-class MissingResponseError(LookupError):
-    """There is no longer a response of this id: another one has taken the id since."""
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(response_id)
-        self.response_id = response_id
+def damaged(name: str) -> StoreError:
+    return StoreError(f"What is stored as '{name[:300]}' is damaged, and can be deleted.", 500, "response_damaged")
 
 
-class ResponseExistsError(ValueError):
-    """There is already a response of this id."""
+def too_long(why: str) -> StoreError:
+    return StoreError(why, 400, "invalid_request", "previous_response_id")
 
 
-class LongConversationError(ValueError):
-    """A response and those before it are too long to be continued."""
+def id_taken() -> StoreError:
+    message = "a response of this id is stored: send another X-Request-Id, or none"
+    return StoreError(message, 400, "bad_id", "X-Request-Id")
 
 
 def open_database(path: Path | None) -> sqlite3.Connection:
@@ -186,9 +186,7 @@ def _is_new(connection: sqlite3.Connection) -> bool:
     if application != APPLICATION:
         raise StoreError("is another program's database; name another file by --store")
     if version != VERSION:
-        raise StoreError(
-            f"is of version {version}, and this server knows version {VERSION}: name another file by --store"
-        )
+        raise StoreError(f"is of version {version}, this server knows version {VERSION}: name another file by --store")
     return False
 
 

@@ -8,17 +8,8 @@ from typing import Any
 
 from pyllmcancel.server.chat.messages import ContentPart, TextPart
 from pyllmcancel.server.media.parts import AudioPart, ImagePart
+from pyllmcancel.server.responses import input_items as sent
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
-from pyllmcancel.server.responses.input_items import (
-    AnyItem,
-    CallItem,
-    CallOutputItem,
-    CustomCallItem,
-    ForeignItem,
-    LoadedTools,
-    MessageItem,
-    ReasoningItem,
-)
 
 PREFIXES = {
     "message": "msg",
@@ -38,28 +29,28 @@ def response_of(item_id: str) -> str | None:
     return None if found is None else f"{RESPONSE_PREFIX}{found[1]}"
 
 
-def kept(items: Sequence[AnyItem], request_id: str) -> list[dict[str, Any]]:
+def kept(items: Sequence[sent.AnyItem], request_id: str) -> list[dict[str, Any]]:
     return [_kept(item, f"{request_id}_i{number}") for number, item in enumerate(items)]
 
 
-def _kept(item: AnyItem, name: str) -> dict[str, Any]:
+def _kept(item: sent.AnyItem, name: str) -> dict[str, Any]:
     item_id = item.id or f"{PREFIXES.get(item.type, 'item')}_{name}"
     head = {"type": item.type, "id": item_id, "status": getattr(item, "status", None) or "completed"}
     match item:
-        case MessageItem(role=role):
+        case sent.MessageItem(role=role):
             kind = "output_text" if role == "assistant" else "input_text"
             return head | {"role": role, "content": _parts(item.content, kind)}
-        case CallItem() | CustomCallItem():
+        case sent.CallItem() | sent.CustomCallItem():
             said = {"call_id", "name", "arguments", "input", "namespace"}
             return head | item.model_dump(include=said, exclude_none=True)
-        case CallOutputItem(output=output):
+        case sent.CallOutputItem(output=output):
             returned = output if isinstance(output, str) else _parts(output, "input_text")
             return head | {"call_id": item.call_id, "output": returned}
-        case ReasoningItem():
+        case sent.ReasoningItem():
             return head | item.model_dump(include={"summary", "content", "encrypted_content"}, exclude_none=True)
-        case LoadedTools():
+        case sent.LoadedTools():
             return head | item.model_dump(exclude_unset=True, exclude={"type", "id", "status"})
-        case ForeignItem():
+        case sent.ForeignItem():
             return head | item.fields
     raise AssertionError(f"an item of type {item.type} must be resolved before it is stored")
 
@@ -73,9 +64,7 @@ def _part(part: ContentPart, kind: str) -> dict[str, Any]:
     match part:
         case TextPart(text=text):
             return {"type": kind, "text": text} | ({"annotations": [], "logprobs": []} if kind == "output_text" else {})
-        case ImagePart(image_url=image):
-            return {"type": "input_image", "image_url": image.url} | image.model_dump(
-                include={"detail"}, exclude_none=True
-            )
+        case ImagePart(image_url=one):
+            return {"type": "input_image", "image_url": one.url} | one.model_dump(include={"detail"}, exclude_none=True)
         case AudioPart(input_audio=sound):
             return {"type": "input_audio", "input_audio": sound.model_dump(exclude_none=True)}

@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard, get_args
 
 from pyllmcancel.server.responses.answer import Status
-from pyllmcancel.server.responses.storage.database import (
-    DamagedResponseError,
-    LongConversationError,
-    MissingResponseError,
-)
+from pyllmcancel.server.responses.storage.database import damaged, not_found, too_long
 
 MAX_CONVERSATION_BYTES = 16 << 20  # bytes of all responses of one conversation; no model's context holds this much
 NOTED_SECONDS = 600.0  # a use that follows another one so soon is not recorded
@@ -56,8 +52,11 @@ class Turn:
     response_id: str
     asked: Any
     answered: Any
-    size: int
     previous: str | None
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self.asked) + len(self.answered)
 
     def items(self, *, output: bool) -> list[dict[str, Any]]:
         with checked(self.response_id):
@@ -92,7 +91,7 @@ def conversation_part(connection: sqlite3.Connection, owner: str, response_id: s
     items: list[dict[str, Any]] = []
     for number, turn in enumerate(reversed(turns), 1):
         items += turn.items(output=output or number < len(turns))
-    return Part(items, missing, sum(len(turn.asked) + len(turn.answered) for turn in turns))
+    return Part(items, missing, sum(turn.n_bytes for turn in turns))
 
 
 def items_of(connection: sqlite3.Connection, owner: str, response_ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -102,12 +101,12 @@ def items_of(connection: sqlite3.Connection, owner: str, response_ids: Iterable[
 
 
 def bounded(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """Iterate over responses that are together short enough to be continued, else raise LongConversationError."""
+    """Iterate over responses that are together short enough to be continued, else raise StoreError."""
     length = 0
     for turn in turns:
-        length += turn.size
+        length += turn.n_bytes
         if length > MAX_CONVERSATION_BYTES:
-            raise LongConversationError(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
+            raise too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
         yield turn
 
 
@@ -119,19 +118,19 @@ def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iter
         known.add(following)
         following = turn.previous
         if following in known:  # it took the id of a deleted response that others continue
-            raise MissingResponseError(following)
+            raise not_found(following)
         yield turn
 
 
 def _turn(connection: sqlite3.Connection, owner: str, response_id: str, now: float | None = None) -> Turn | None:
     """Return a response with its input, if there is one; it is marked as used `now`."""
-    asked = "SELECT rowid, used, size, previous, input, response FROM responses WHERE owner = ? AND id = ?"
+    asked = "SELECT rowid, used, previous, input, response FROM responses WHERE owner = ? AND id = ?"
     row = connection.execute(asked, (owner, response_id)).fetchone()
     if row is None:
         return None
     with checked(response_id):
-        number, used, size, previous, given, answered = row
-        turn = Turn(response_id, given, answered, int(size), None if previous is None else text_of(previous))
+        number, used, previous, given, answered = row
+        turn = Turn(response_id, given, answered, None if previous is None else text_of(previous))
         is_old = now is not None and now - used > NOTED_SECONDS
     if is_old:
         connection.execute("UPDATE responses SET used = ? WHERE rowid = ?", (now, number))
@@ -140,11 +139,11 @@ def _turn(connection: sqlite3.Connection, owner: str, response_id: str, now: flo
 
 @contextmanager
 def checked(response_id: str) -> Iterator[None]:
-    """Raise DamagedResponseError, which shows nothing of the data, for any error inside the block."""
+    """Raise StoreError, which shows nothing of the data, for any error inside the block."""
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
-        raise DamagedResponseError(response_id) from None
+        raise damaged(response_id) from None
 
 
 def text_of(value: Any) -> str:

@@ -10,38 +10,35 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pyllmcancel.server.responses.storage import rows
-from pyllmcancel.server.responses.storage.database import (
-    LIVE,
-    DamagedResponseError,
-    LongConversationError,
-    MissingResponseError,
-    ResponseExistsError,
-    StoreFullError,
-    not_ready,
-    open_database,
-)
-from pyllmcancel.server.responses.storage.eviction import Eviction
+from pyllmcancel.server.responses.storage import database, rows
 from pyllmcancel.server.responses.storage.rows import LOST, Part, Stored, said
 from pyllmcancel.server.responses.storage.writer import Writer
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from pathlib import Path
 
 logger = logging.getLogger("pyllmcancel.server")
 
 T = TypeVar("T")
 MAX_MEMORY_BYTES = 64 << 20  # bytes
-OWN_ERRORS = (DamagedResponseError, LongConversationError, MissingResponseError, ResponseExistsError, StoreFullError)
+SWEEP_SECONDS = 60.0  # between two searches for responses that are too old
+SWEPT_AT_ONCE = 64  # of one owner's: on a full disk, the journal has room for a few
+FREE_PAGES = 256  # free pages that stay in the file for the next responses
+EVER = float("inf")
+FREED_AT_ONCE = 64  # pages that are returned to the disk in one commit
+
+ADD = """INSERT INTO responses (owner, id, previous, background, status, used, size, response, input)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+FINISH = """UPDATE responses SET status = ?, used = ?, size = size + ?, response = ?, log = ?
+    WHERE owner = ? AND id = ?"""
 
 
 class Store:
     """Each owner's responses. May be used from any thread; a returned future is done when its work is on the disk, and
-    raises one of `OWN_ERRORS` if its work could not be done: then nothing was changed.
+    raises StoreError if its work could not be done: then nothing was changed.
 
     Without a `path` the store is in memory, and has at most `MAX_MEMORY_BYTES`. Responses without use for `max_age`
     seconds are deleted. Of more than `max_bytes` in all, a new response replaces the least recently used ones of the
@@ -51,19 +48,23 @@ class Store:
 
     def __init__(self, path: Path | None, max_age: float, max_bytes: int) -> None:
         self._path = path
-        self._room = Eviction(path, max_age, max_bytes if path is not None else min(max_bytes, MAX_MEMORY_BYTES))
-        self._commits = Writer(self._connect, OWN_ERRORS, self._room.tidy)
+        self._max_age = max_age
+        self._max_bytes = max_bytes if path is not None else min(max_bytes, MAX_MEMORY_BYTES)
+        self._swept_at = float("-inf")  # written by the thread that commits
+        self._commits = Writer(self._connect, self._tidy)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = open_database(self._path)
+        connection = database.open_database(self._path)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            n_lost = connection.execute(f"UPDATE responses SET status = '{LOST}' WHERE status IN (?, ?)", LIVE).rowcount
-            self._room.begin(connection)
+            n_lost = connection.execute(
+                f"UPDATE responses SET status = '{LOST}' WHERE status IN (?, ?)", database.LIVE
+            ).rowcount
+            self._count(connection)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             connection.close()
-            raise not_ready(self._path, error) from None
+            raise database.not_ready(self._path, error) from None
         if n_lost:
             logger.warning("%d responses were running when the last server ended, and are marked as failed", n_lost)
         return connection
@@ -72,6 +73,54 @@ class Store:
     def full(self) -> bool:
         """True if the last response that was to be stored found no room on the disk."""
         return self._commits.full
+
+    # -- room, in the thread that commits -----------------------------------------------------------------------------
+
+    def _count(self, connection: sqlite3.Connection) -> None:
+        """Count the responses, and delete those that are too old. In a transaction."""
+        # This reads all of them: a broken file shows up here, and not to a client.
+        connection.execute("DELETE FROM held")
+        both = "SELECT owner, size FROM responses UNION ALL SELECT owner, size FROM objects"
+        connection.execute(f"INSERT INTO held SELECT owner, sum(size) FROM ({both}) GROUP BY owner")
+        self._sweep(connection)
+
+    def _make_room(self, connection: sqlite3.Connection, owner: str, size: int) -> None:
+        """Make room for more bytes of an owner's; StoreFullError, and nothing was deleted, if there is no room without
+        deleting running responses, or other owners' shares.
+        """
+        if size > self._max_bytes:
+            raise database.StoreFullError(f"the response is longer than the store may be: {self._max_bytes:,} bytes")
+        if time.monotonic() - self._swept_at > SWEEP_SECONDS:
+            self._sweep(connection)
+        connection.execute("SAVEPOINT before")
+        held = "SELECT coalesce(sum(bytes), 0) FROM held"
+        while connection.execute(held).fetchone()[0] + size > self._max_bytes:
+            if not any(forget(connection, one, EVER, 1) for one in who_may_lose(connection, owner, size)):
+                connection.execute("ROLLBACK TO before")
+                connection.execute("RELEASE before")
+                raise database.StoreFullError("the store has no room for the response beside those that are running")
+        connection.execute("RELEASE before")
+
+    def _sweep(self, connection: sqlite3.Connection) -> None:
+        """Delete some of the responses that are too old; the next call continues."""
+        begins = time.time() - self._max_age
+        owners = connection.execute("SELECT rowid FROM held").fetchall()
+        swept = [forget(connection, owner, begins, SWEPT_AT_ONCE) for (owner,) in owners]
+        if max(swept, default=0) < SWEPT_AT_ONCE:
+            self._swept_at = time.monotonic()
+
+    def _tidy(self, connection: sqlite3.Connection) -> bool:
+        """Return free pages to the disk, some at a time; returns whether there are more. In no transaction."""
+        if self._path is None:
+            return False
+        database.reserve(self._path)
+        with suppress(sqlite3.Error):  # a failure now costs nobody anything
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            if free > FREE_PAGES:
+                # As a script, because execute() would return one page only.
+                connection.executescript(f"PRAGMA incremental_vacuum({min(free - FREE_PAGES, FREED_AT_ONCE)})")
+                return bool(free - FREE_PAGES > FREED_AT_ONCE)
+        return False
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
@@ -83,16 +132,14 @@ class Store:
         def work(connection: sqlite3.Connection) -> None:
             texts = said(response), said(list(items))
             size = sum(map(len, texts))
-            self._room.make(connection, owner, size)
+            self._make_room(connection, owner, size)
             if replaces:  # "or replace" would not be counted by the triggers
                 connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response["id"]))
             row = owner, response["id"], response["previous_response_id"], response["background"], response["status"]
-            write(
-                connection,
-                "INSERT INTO responses (owner, id, previous, background, status, used, size, response, input)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*row, time.time(), size, *texts),
-            )
+            try:
+                connection.execute(ADD, (*row, time.time(), size, *texts))
+            except sqlite3.IntegrityError:
+                raise database.id_taken() from None
 
         return self._commits.do(work, owner, stores=True)
 
@@ -100,21 +147,13 @@ class Store:
         """Record the end of a response that was added. If it was deleted since, nothing is stored."""
 
         def work(connection: sqlite3.Connection) -> None:
-            texts = said(response), log
-            key = owner, response["id"]
-            found = connection.execute(
-                "SELECT size, length(response) FROM responses WHERE owner = ? AND id = ?", key
-            ).fetchone()
-            if found is None:
+            text, key = said(response), (owner, response["id"])
+            asked = "SELECT length(response) FROM responses WHERE owner = ? AND id = ?"
+            if (found := connection.execute(asked, key).fetchone()) is None:
                 return
-            grown = sum(map(len, texts)) - found[1]
-            self._room.make(connection, owner, grown)
-            write(
-                connection,
-                "UPDATE responses SET status = ?, used = ?, size = size + ?, response = ?, log = ?"
-                " WHERE owner = ? AND id = ?",
-                (response["status"], time.time(), grown, *texts, *key),
-            )
+            grown = len(text) + len(log) - found[0]
+            self._make_room(connection, owner, grown)
+            connection.execute(FINISH, (response["status"], time.time(), grown, text, log, *key))
 
         return self._commits.do(work, owner, stores=True)
 
@@ -134,9 +173,8 @@ class Store:
         return self._commits.do(lambda connection: connection.execute(asked, key).fetchone() is not None, owner)
 
     def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
-        """Return all items up to a response, back to the first response that is not here: the input and the output of
-        each earlier one, and its own input. Its own output is included if `output` is true. If the conversation is
-        circular, the error is a MissingResponseError.
+        """Return all items up to a response, back to the first response that is not here: input and output of each
+        earlier one, its own input and, if `output`, its own output. StoreError if the conversation is circular.
         """
         read = partial(rows.conversation_part, owner=owner, response_id=response_id, output=output)
         return self._commits.do(read, owner)
@@ -154,7 +192,7 @@ class Store:
 
         def with_room(connection: sqlite3.Connection) -> T:
             if size is not None:
-                self._room.make(connection, owner, size)
+                self._make_room(connection, owner, size)
             return work(connection)
 
         return self._commits.do(with_room, owner, stores=size is not None)
@@ -164,8 +202,27 @@ class Store:
         self._commits.close()
 
 
-def write(connection: sqlite3.Connection, statement: str, values: Sequence[Any]) -> None:
-    try:
-        connection.execute(statement, values)
-    except sqlite3.IntegrityError:
-        raise ResponseExistsError("there is already a response of this id") from None
+# Owners are identified by their rows in `held`, because their names may be damaged.
+
+
+def who_may_lose(connection: sqlite3.Connection, owner: str, size: int) -> list[int]:
+    """Return the owners with more bytes than `owner` will have with the new ones, the largest first; then `owner`."""
+    asked = "SELECT coalesce(max(bytes), 0) + ? FROM held WHERE owner = ?"
+    (wanted,) = connection.execute(asked, (size, owner)).fetchone()
+    larger = "SELECT rowid FROM held WHERE bytes > ? AND owner <> ? ORDER BY bytes DESC"
+    own = "SELECT rowid FROM held WHERE owner = ?"
+    found = [*connection.execute(larger, (wanted, owner)), *connection.execute(own, (owner,))]
+    return [number for (number,) in found]
+
+
+def forget(connection: sqlite3.Connection, owner: int, used_before: float, most: int) -> int:
+    """Delete at most `most` responses that an owner has not used since then, except running ones; return how many
+    there were. If there is none, delete files and batches.
+    """
+    which = """DELETE FROM {0} WHERE rowid IN (
+        SELECT rowid FROM {0} WHERE owner = (SELECT owner FROM held WHERE rowid = ?)
+        AND used < ? AND {1} ORDER BY used LIMIT ?)"""
+    for table, rests in ("responses", f"status NOT IN {database.LIVE}"), ("objects", "busy = 0"):
+        if (n := connection.execute(which.format(table, rests), (owner, used_before, most)).rowcount) > 0:
+            return n
+    return 0

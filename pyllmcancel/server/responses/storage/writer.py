@@ -1,6 +1,4 @@
-"""One thread for one connection. It commits all work that has come meanwhile together, so that many callers wait for
-the disk once.
-"""
+"""One thread for one connection. It commits together what has come meanwhile: many callers wait for the disk once."""
 
 from __future__ import annotations
 
@@ -46,19 +44,12 @@ class Writer:
     room fails, but each new piece is tried: when there is room, storing continues.
 
     `connect` makes the connection. If the disk has no room for that, it is called again for the next work; any other
-    StoreError of it is raised here. With one of the `own_errors` a piece of work may end without any effect on the
-    others in its commit. `tidy` is called between two commits; it returns whether there is more to tidy when no work
-    waits.
+    StoreError of it is raised here. With a StoreError a piece of work may end without any effect on the others in its
+    commit. `tidy` is called between two commits; it returns whether there is more to tidy when no work waits.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], sqlite3.Connection],
-        own_errors: tuple[type[Exception], ...],
-        tidy: Callable[[sqlite3.Connection], bool],
-    ) -> None:
+    def __init__(self, connect: Callable[[], sqlite3.Connection], tidy: Callable[[sqlite3.Connection], bool]) -> None:
         self._connect = connect
-        self._own_errors = own_errors
         self._tidy = tidy
         self._changed = threading.Condition()
         # The next three are written under the lock of the condition. The thread begins with the first work.
@@ -149,7 +140,7 @@ class Writer:
     def _outcome(self, work: Work) -> Any:
         try:
             return work(self._connection)  # type: ignore[arg-type]
-        except self._own_errors as error:
+        except StoreError as error:
             return error
 
     def _note_room(self, outcome: Any) -> None:
