@@ -55,15 +55,7 @@ REGISTRATION: TypeAdapter[Registration] = TypeAdapter(Registration)
 
 
 class Remotes:
-    """Used in the event loop only.
-
-    Parameters
-    ----------
-    key
-        The key by which workers know the front, and are known.
-    tls
-        What checks the certificates of workers.
-    """
+    """Used in the event loop only. The front and its workers know each other by `key`; `tls` checks certificates."""
 
     def __init__(
         self,
@@ -198,14 +190,8 @@ SAY_EVERY = 5.0  # seconds
 
 
 class Registering:
-    """Used in the event loop only.
-
-    Parameters
-    ----------
-    key
-        The key by which the front knows its workers.
-    port
-        The port on which this server listens; `secure` if with a certificate.
+    """Used in the event loop only. This server listens on `port`, if `secure` with a certificate; the front knows its
+    workers by `key`.
     """
 
     def __init__(self, front: FrontAddress, key: str, *, port: int, secure: bool) -> None:

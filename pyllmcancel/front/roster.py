@@ -15,7 +15,6 @@ alternate between two models spend at most about half of the time on loads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyllmcancel.front.replica import AWAY_SECONDS, FAILED_SECONDS, Replica, State, Ticket
@@ -69,23 +68,13 @@ Action = Start | Measure | Stop | Admit | Refuse
 class Roster:
     """All models, and the room for them. Each event is a method; after some, `decide` says what is to be done.
 
-    Parameters
-    ----------
-    most
-        The limit of models that are loaded at once; infinite: no limit.
-    room
-        The limit of bytes that they take together; infinite: no limit.
-
-    Attributes
-    ----------
-    models
-        The processes by their names.
+    At most `most` models are loaded at once, which take `room` bytes together; infinite: no limit.
     """
 
     def __init__(self, most: float = math.inf, room: float = math.inf) -> None:
         self.most = most
         self.room = room
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, Replica] = {}  # the processes by their names
         self._workers: dict[str, list[Replica]] = {}  # by model
         self.next_at = math.inf  # when `decide` should be called again, though nothing has happened
         self._actions: list[Action] = []
@@ -131,6 +120,11 @@ class Roster:
         """Return the processes of a model."""
         return self._workers[of]
 
+    def is_coming(self, of: str) -> bool:
+        """Return whether a model that does not serve yet is about to."""
+        states = {one.state for one in self.workers(of)}
+        return State.LOADED not in states and (State.LOADING in states or any(one.wanted for one in self.workers(of)))
+
     def want(self, name: str, now: float, *, idle: bool = False) -> Ticket:
         """A request for the model has arrived; an `idle` one waits until others have the model loaded."""
         replica, ticket = self.replicas[name], Ticket(name, now, idle)
@@ -157,12 +151,8 @@ class Roster:
             replica.asked, replica.asked_at = True, now
 
     def drop(self, ticket: Ticket, now: float, *, keep: float | None = None) -> None:
-        """A request has ended, or its client has left. Idempotent.
-
-        Parameters
-        ----------
-        keep
-            The seconds for which the model is to stay after this request; None: as configured.
+        """A request has ended, or its client has left; the model is to stay for `keep` seconds after it, or for as long
+        as configured. Idempotent.
         """
         replica = self.replicas.get(ticket.name)
         if replica is None:
@@ -199,14 +189,8 @@ class Roster:
             replica.load_seconds = now - replica.started_at
 
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
-        """The model's process has ended.
-
-        Parameters
-        ----------
-        why
-            The reason of an end that nobody asked for.
-        hopeless
-            True if another start would end in the same way.
+        """The process has ended: for the reason `why`, if nobody asked for it. It is `hopeless` if another start
+        would end in the same way.
         """
         replica = self.replicas[name]
         state, replica.state = replica.state, State.UNLOADED
@@ -282,26 +266,13 @@ class Roster:
         for ticket in replica.waiting:
             ticket.name = heir.name
 
-    def _give_up_away(self, now: float) -> None:
-        """Refuse the requests that wait for workers which are away for long."""
-        for replica in self.replicas.values():
-            if replica.is_remote and replica.state is State.UNLOADED:
-                if now < replica.failed_at + AWAY_SECONDS:
-                    self._again_at(replica.failed_at + AWAY_SECONDS)
-                else:
-                    replica.state, replica.failed_at = State.FAILED, math.inf
-                    self._refuse_all(replica, replica.why)
-
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> list[Action]:
         """Return what is to be done now, in this order."""
         self.next_at = math.inf
-        self._give_up_away(now)
-        self._leave_loads()
-        self._forget_tries(now)
-        self._try_again(now)
         for replica in self.replicas.values():
+            self._look_at(replica, now)
             replica.yields = False
         while self._start_next(now):
             pass
@@ -316,29 +287,31 @@ class Roster:
         actions, self._actions = self._actions, []
         return actions
 
-    def _leave_loads(self) -> None:
-        for replica in self.replicas.values():
-            if replica.state is State.LOADING and not (replica.wanted or self._is_beside(replica)):
+    def _look_at(self, replica: Replica, now: float) -> None:
+        """Change what becomes of a process with the time, or without those who waited for it."""
+        is_beside = self._is_beside(replica)
+        is_left = not (replica.wanted or is_beside)
+        match replica.state:
+            case State.LOADING if is_left:
                 self._stop(replica, kill=True)
+            case State.UNLOADED if replica.is_remote:  # it is away: requests wait for it, but not for long
+                if now < replica.failed_at + AWAY_SECONDS:
+                    self._again_at(replica.failed_at + AWAY_SECONDS)
+                else:
+                    replica.state, replica.failed_at = State.FAILED, math.inf
+                    self._refuse_all(replica, replica.why)
+            case State.UNLOADED if is_left and replica.retry_at <= now:
+                replica.tries = 0
+            case State.FAILED if is_beside:  # tried again, once each time: no request has it tried, while others serve
+                if replica.is_refused(now):
+                    self._again_at(replica.failed_at + FAILED_SECONDS)
+                else:
+                    replica.state, replica.tries, replica.retry_at = State.UNLOADED, TRIES - 1, -math.inf
 
     def _is_beside(self, replica: Replica) -> bool:
         """Return whether it is to serve beside another process of its model."""
         local = (one for one in self.workers(replica.of) if one is not replica and not one.is_remote)
         return replica.is_listed and not replica.is_remote and any(one.state is State.LOADED for one in local)
-
-    def _forget_tries(self, now: float) -> None:
-        for replica in self.replicas.values():
-            is_left = not (replica.wanted or self._is_beside(replica))
-            if is_left and replica.state is State.UNLOADED and replica.retry_at <= now:
-                replica.tries = 0
-
-    def _try_again(self, now: float) -> None:
-        """Have replicas that failed tried again, once each time: no request of theirs could, while others serve."""
-        for replica in self.replicas.values():
-            if replica.is_refused(now) and self._is_beside(replica):
-                self._again_at(replica.failed_at + FAILED_SECONDS)
-            elif replica.state is State.FAILED and self._is_beside(replica):
-                replica.state, replica.tries, replica.retry_at = State.UNLOADED, TRIES - 1, -math.inf
 
     def _start_next(self, now: float) -> bool:
         """Start the first in the line, or see to it that it gets room; returns whether there may be a next one."""
@@ -365,19 +338,16 @@ class Roster:
         self._actions.append(Start(replica.name))
         return True
 
-    def _line(self, now: float) -> Iterator[Replica]:
+    def _line(self, now: float) -> list[Replica]:
         found = []
         for replica in self.replicas.values():
-            if (
-                replica.state is State.UNLOADED
-                and not replica.is_remote
-                and (replica.wanted or self._is_beside(replica))
-            ):
+            is_in_line = replica.state is State.UNLOADED and not replica.is_remote
+            if is_in_line and (replica.wanted or self._is_beside(replica)):
                 if replica.retry_at > now:
                     self._again_at(replica.retry_at)
                 else:
                     found.append(replica)
-        return iter(sorted(found, key=lambda replica: replica.since))
+        return sorted(found, key=lambda replica: replica.since)
 
     def _fits(self, replica: Replica, others: list[Replica]) -> bool:
         n_models = len({replica.of, *(one.of for one in others)})

@@ -10,7 +10,6 @@ import re
 import time
 from contextlib import nullcontext, suppress
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -19,12 +18,7 @@ from starlette.datastructures import QueryParams
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each
-from pyllmcancel.front.forwarding import (
-    ClientAnswer,
-    ForwardedRequest,
-    Lost,
-    read_body,
-)
+from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest, Lost, read_body
 from pyllmcancel.front.places import names_of
 from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
@@ -49,7 +43,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.remotes import Remotes
     from pyllmcancel.front.requests import FrontRequest
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.worker import Worker
@@ -66,33 +59,15 @@ MAX_SHOWN = 20  # names in an error
 class Router:
     """The ASGI application behind the routes of this process. Used in the event loop only.
 
-    Parameters
-    ----------
-    config
-        The settings of the server. As many requests of one owner may wait for loads as in one model's queue.
-    autoload, idle_loads
-        True if a request loads its model, and if an idle one does.
-    paths
-        The paths of what models compute, and whether their requests belong to groups.
+    As many requests of one owner may wait for loads as in one model's queue. `paths` are those of what models compute,
+    each with whether its requests belong to groups.
     """
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        config: ServerConfig,
-        *,
-        autoload: bool,
-        idle_loads: bool = False,
-        paths: Mapping[str, bool] = MappingProxyType({}),
-        remotes: Remotes | None = None,
-    ) -> None:
+    def __init__(self, keeper: Keeper, config: ServerConfig, paths: Mapping[str, bool]) -> None:
         self.keeper = keeper
-        self._remotes = remotes
         self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
         self._tasks = set[asyncio.Task[None]]()  # each has a request computed
-        self.autoload = autoload
-        self._idle_loads = idle_loads
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
@@ -186,7 +161,7 @@ class Router:
         spec = await self.named(fields.get("model", query.get("model")))
         grouped = self._paths.get(scope["path"], False)
         names = take_preferences(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
-        if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.autoload:
+        if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.keeper.autoload:
             self.serving(spec)
         with suppress(InvalidRequestError):  # its process refuses it
             given = fields.get("priority")
@@ -205,7 +180,7 @@ class Router:
         n_bytes = len(message.body)
         previous = request.owner, request.previous
         stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
-        idle = request.is_idle and not self._idle_loads
+        idle = request.is_idle and not self.keeper.idle_loads
         claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale, idle)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
@@ -268,7 +243,7 @@ class Router:
         return found
 
     def _unknown(self, name: str | None) -> ApiError:
-        if self._remotes is not None and self._remotes.has_silent:
+        if self.keeper.remotes is not None and self.keeper.remotes.has_silent:
             message = "no worker of this model is known yet"
             return ApiError(503, message, "server_error", param="model", code="worker_unreached")
         if name is None:

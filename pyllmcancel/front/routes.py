@@ -222,13 +222,13 @@ def anthropic_page(entries: list[Entry]) -> Entry:
     return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
 
 
-def all_props(keeper: Keeper, router: Router) -> Entry:
+def all_props(keeper: Keeper) -> Entry:
     """Return what llama-server's router says of itself."""
     most = keeper.roster.most
     return {
         "role": "router",
         "max_instances": 0 if most == float("inf") else most,
-        "models_autoload": router.autoload,
+        "models_autoload": keeper.autoload,
         "model_alias": "pyllmcancel",
         "model_path": "none",
         "default_generation_settings": {"params": {}, "n_ctx": 0},
@@ -241,10 +241,10 @@ async def props(request: Request) -> Any:
     found = router_of(request)
     several = len(found.keeper.catalog.specs) > 1
     if "model" not in request.query_params and several:
-        return all_props(found.keeper, found)
+        return all_props(found.keeper)
     spec = await found.named(request.query_params.get("model"))
     if not several and found.keeper.serving(spec) is None:
-        return all_props(found.keeper, found) | {"is_sleeping": found.keeper.replica(spec.name).asleep}
+        return all_props(found.keeper) | {"is_sleeping": found.keeper.replica(spec.name).asleep}
     answer = await answer_of(found.serving(spec), ForwardedRequest.of(request.scope, b""))
     if answer is None:
         raise unreached()

@@ -14,12 +14,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
 from pyllmcancel.system import cpu_time
+
+if TYPE_CHECKING:
+    from pyllmcancel.front.keeper import Keeper
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -34,62 +37,29 @@ LAST_LINES = 12  # of a process' log, which say why it ended
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
-class Reports(Protocol):
-    """The part of the `Keeper` that a worker reports to."""
-
-    silence: float
-
-    def notify(self) -> None: ...
-    def is_ready(self, worker: Worker) -> None: ...
-    def has_answered(self, worker: Worker) -> None: ...
-    def is_stuck(self, worker: Worker) -> None: ...
-    def has_ended(self, process: ModelProcess, status: int) -> None: ...
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
-    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
-
-
 class Worker:
-    """Used in the event loop only.
+    """Used in the event loop only. It reports to the keeper."""
 
-    Attributes
-    ----------
-    name
-        Its own name; empty until it is known.
-    model
-        The model that it serves; likewise.
-    address
-        Where it listens, and the key by which it knows the front.
-    progress
-        The share of the load that is done; None before it tells.
-    n_slots
-        The number of requests that it computes at once, once it serves.
-    answered_at
-        When it last said how it is, in monotonic seconds.
-    on_leave
-        Called when others should go on with its requests: with True if it does not answer, with False if it ends in
-        order.
-    given_away
-        The owners and names of answers that others went on with: what it may have of them is not the answer.
-    clock_ahead
-        What its monotonic clock has more than this process', in seconds.
-    """
-
-    def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
-        self.name = name
-        self.model = model
-        self.address = address
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
+        self.name = name  # its own; empty until it is known
+        self.model = model  # that it serves; likewise
+        self.address = address  # where it listens, and the key by which it knows the front
         self._keeper = keeper
-        self.progress: float | None = None
+        self.progress: float | None = None  # the share of the load that is done; None before it tells
         self.stage = "loading"
         self._told: Any = None  # of its load, when that was asked for last
-        self.n_slots = 1
+        self.n_slots = 1  # the number of requests that it computes at once, once it serves
         self.is_ready = False
-        self.clock_ahead = 0.0
-        self.answered_at = time.monotonic()
+        self.clock_ahead = 0.0  # the seconds that its monotonic clock has more than this process'
+        self.answered_at = time.monotonic()  # when it last said how it is
+        # Called when others should go on with its requests: with True if it does not answer, with False if it ends in
+        # order.
         self.on_leave: set[Callable[[bool], object]] = set()
+        # The owners and names of answers that others went on with: what it may have of them is not the answer.
         self.given_away: set[tuple[str, str]] = set()
         self._stopped = False  # set by `stop`
         self._wanted = asyncio.Event()  # set to have it asked at once
+        self._pause = LOOK_LATER  # seconds until it is asked otherwise
         self._task = asyncio.create_task(self._live(), name=f"worker {name or address.host}")
 
     @property
@@ -114,10 +84,6 @@ class Worker:
                     await self._wanted.wait()
             self._wanted.clear()
             await self._look()
-
-    @property
-    def _pause(self) -> float:
-        return LOOK_LATER
 
     async def _look(self) -> None:
         asked_at, why, silent = time.monotonic(), "does not answer", False
@@ -169,15 +135,7 @@ class Worker:
 
 
 class ModelProcess(Worker):
-    """One life of a model's process.
-
-    Parameters
-    ----------
-    environment
-        Variables to add to those of this process.
-    write
-        Called with lines of its log.
-    """
+    """One life of a model's process, with `environment` beside the variables of this one. `write` gets its log."""
 
     def __init__(
         self,
@@ -187,7 +145,7 @@ class ModelProcess(Worker):
         *,
         environment: Mapping[str, str],
         write: Write,
-        keeper: Reports,
+        keeper: Keeper,
         model: str,
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -195,6 +153,7 @@ class ModelProcess(Worker):
         self._child = Child(command, self._take_lines, environment)
         self._killing: asyncio.TimerHandle | None = None
         super().__init__(name, model, address, keeper)
+        self._pause = LOOK_EVERY
 
     @property
     def pid(self) -> int | None:
@@ -221,14 +180,10 @@ class ModelProcess(Worker):
             self.is_ready = False
             self._keeper.has_ended(self, status)
 
-    @property
-    def _pause(self) -> float:
-        return LOOK_LATER if self.is_ready else LOOK_EVERY
-
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         self.answered_at = time.monotonic()
         if not (self.is_ready or self._stopped):
-            self.is_ready, self.n_slots = True, int(told.get("slots", 1))
+            self.is_ready, self.n_slots, self._pause = True, int(told.get("slots", 1)), LOOK_LATER
             self._keeper.is_ready(self)
         self._keeper.has_answered(self)
 
@@ -265,7 +220,7 @@ class ModelProcess(Worker):
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Reports) -> None:
+    def __init__(self, address: Address, keeper: Keeper) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start

@@ -244,7 +244,7 @@ async def test_a_worker_that_says_nothing_more_is_forgotten(tmp_path: Path, monk
             await register(world, KEY, port=x.port).end()
             await world.until(lambda: is_loaded(world, "x"))
             monkeypatch.setattr(remotes, "FORGET_AFTER", 0.0)
-            world.app.state.router._remotes._until.update(dict.fromkeys(world.app.state.router._remotes._until, 0.0))
+            world.keeper.remotes._until.update(dict.fromkeys(world.keeper.remotes._until, 0.0))
             await world.until(lambda: "x" not in world.keeper.roster.replicas)
             assert not is_loaded(world, "m")
 

@@ -67,10 +67,12 @@ class RouterWorld(Clients):
             "drain": 0.5,
             "write": self.log.append,
             "key": "key",
+            "autoload": autoload,
         }
         self.keeper = Keeper(Catalog(self.specs), self.read, self.command, **its, check=check or self.check)
-        remotes = None if places is None else Remotes(self.keeper, places, key="key", resolve=resolve)
-        self.app = create_router_app(config, self.keeper, autoload=autoload, remotes=remotes)
+        if places is not None:
+            self.keeper.remotes = Remotes(self.keeper, places, key="key", resolve=resolve)
+        self.app = create_router_app(config, self.keeper)
         self.exchanges: list[Exchange] = []
 
     def read(self) -> Catalog:
