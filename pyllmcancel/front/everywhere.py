@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from pyllmcancel.front.forwarding import pass_through
-from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Head, WorkerConnection, ask
+from pyllmcancel.front.forwarding import kept, process_ended
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Head, ask, whole_of
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.from_front import WORKER_PATH, AskPart, Done, HavePart, Part
+from pyllmcancel.server.from_front import WORKER_PATH, Message, Part
 from pyllmcancel.server.http.exchange import exchange_of
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest
+    from pyllmcancel.front.upstream import WorkerConnection
     from pyllmcancel.front.worker import Worker
-    from pyllmcancel.server.from_front import Message as WorkerMessage
-    from pyllmcancel.server.from_front import Said
 
-R = TypeVar("R", bound="Said")
 NOT_FOUND = 404
 MAX_PARTS = 32  # parts of a conversation, on one worker and others in turn
 
@@ -48,7 +46,14 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
                 one[0].close()
         if chosen is None:
             raise unreached()
-        await pass_through(*chosen, answer)
+        exchange, head = chosen
+        try:
+            await answer.begin(head.status, kept(head.headers))
+            async for piece in exchange.pieces():
+                await answer.write(piece)
+            await answer.end()
+        except Broken:
+            await answer.break_off(process_ended())
 
 
 async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) -> tuple[WorkerConnection, Head] | None:
@@ -57,7 +62,7 @@ async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) 
     """
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
-            exchange = await WorkerConnection.begin(worker.address, *message.parts)
+            exchange = await message.begin(worker.address)
             stack.callback(exchange.close)
             return exchange, await exchange.head()
     except (OSError, Broken):
@@ -76,32 +81,24 @@ async def answers_of(
 
 async def answer_of(worker: Worker, message: ForwardedRequest) -> tuple[Head, bytes] | None:
     """Return a worker's whole answer; None if it does not come in time."""
-    method, target, headers, body = message.parts
     try:
-        return await ask(worker.address, target, headers, body, method=method, seconds=DEADLINE_SECONDS)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            return await whole_of(await message.begin(worker.address))
     except (OSError, Broken):
         return None
 
 
 async def bring(workers: Sequence[Worker], owner: str, response_id: str, to: Worker, *, if_there: bool = False) -> None:
-    """Have a worker know the parts of a conversation that it lacks, up to a response and its output.
-
-    Parameters
-    ----------
-    if_there
-        Do so only if the worker has the response itself.
-
-    Raises
-    ------
-    ApiError
-        The conversation cannot go on there, or a worker that may have a part does not answer.
+    """Have a worker know the parts of a conversation that it lacks, up to a response and its output; with `if_there`
+    only if the worker has the response itself. ApiError if the conversation cannot go on there, or a worker that may
+    have a part does not answer.
     """
     wanted: str | None = response_id
     for _ in range(MAX_PARTS):
         others = [one for one in workers if one is not to and (owner, wanted) not in one.given_away]
         if wanted is None or not others:
             return
-        here = await replied(to, AskPart(owner=owner, id=wanted, items=False), Part)
+        here = await replied(to, Message(owner=owner, id=wanted))
         if here is None:
             return
         if here.missing != wanted:
@@ -109,19 +106,18 @@ async def bring(workers: Sequence[Worker], owner: str, response_id: str, to: Wor
             continue
         if if_there and wanted == response_id:
             return
-        ask_part = AskPart(owner=owner, id=wanted, items=True)
-        parts = await asyncio.gather(*(replied(one, ask_part, Part) for one in others))
+        question = Message(owner=owner, id=wanted, items=True)
+        parts = await asyncio.gather(*(replied(one, question) for one in others))
         part = next((one for one in parts if one is not None and one.missing != wanted), None)
         if part is None and None in parts:
             raise unreached()
         if part is None:
             return  # the worker says so in its own words
-        message = HavePart(owner=owner, id=wanted, items=part.items, missing=part.missing)
-        await replied(to, message, Done)
+        await replied(to, Message(owner=owner, id=wanted, part=part))
         wanted = part.missing
 
 
-async def replied(worker: Worker, message: WorkerMessage, reply: type[R]) -> R | None:
+async def replied(worker: Worker, message: Message) -> Part | None:
     """Return the worker's reply to a message; None if it does not answer in time, ApiError if it refuses."""
     content = message.model_dump_json().encode()
     try:
@@ -129,7 +125,7 @@ async def replied(worker: Worker, message: WorkerMessage, reply: type[R]) -> R |
             worker.address, WORKER_PATH.encode(), body=content, method="POST", seconds=DEADLINE_SECONDS
         )
         if head.status == 200:
-            return reply.model_validate_json(body)
+            return Part.model_validate_json(body)
         error = json.loads(body)["error"]
         raise ApiError(head.status, error["message"], error["type"], param=error["param"], code=error["code"])
     except (OSError, Broken, ValueError, LookupError, TypeError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,7 +22,7 @@ from pyllmcancel.front.forwarding import ForwardedRequest
 from pyllmcancel.front.replica import State
 from pyllmcancel.front.routes import Entry, entry_of, router_of, shown_of, status_of
 from pyllmcancel.front.spec import replica_of
-from pyllmcancel.front.upstream import Broken, WorkerConnection
+from pyllmcancel.front.upstream import Broken
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
@@ -120,16 +121,8 @@ class StateFeed(Response):
 
 
 class ModelsFeed(StateFeed):
-    """The feed of one reader, of the front's events and the workers'.
-
-    Parameters
-    ----------
-    see
-        Says whose waiting requests are seen.
-    types
-        The types of events that it asks for; None: all.
-    replica
-        The name of the only worker whose events it asks for; None: all workers'.
+    """The feed of one reader, of the front's events and the workers': those of these types, and of this replica. `see`
+    says whose waiting requests are seen.
     """
 
     def __init__(self, request: Request, see: Visible, types: frozenset[str] | None, replica: str | None) -> None:
@@ -170,9 +163,7 @@ class ModelsFeed(StateFeed):
         """Send the worker's feed, again and again from its beginning if it is cut."""
         while worker in self._keeper.ready():
             with suppress(Broken, OSError, ValueError):
-                begun = await WorkerConnection.begin(
-                    worker.address, "GET", self._target(worker), self._message.headers, b""
-                )
+                begun = await replace(self._message, target=self._target(worker)).begin(worker.address)
                 try:
                     if (await begun.head()).status == 200:
                         async for events in whole_events(begun.pieces()):

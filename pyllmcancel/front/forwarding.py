@@ -6,13 +6,15 @@ closed when their clients leave.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from pyllmcancel.front.upstream import Broken, Head, WorkerConnection
+from pyllmcancel.front.upstream import Head, WorkerConnection
+from pyllmcancel.requests.token_stream import Stream
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
@@ -20,13 +22,18 @@ from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.requests.visible import may_see_all
+from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.streams.reading import KeptResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
+    from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.upstream import Address, Headers
+    from pyllmcancel.server.answer_events import ErrorForReader, Write
+    from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
 # Headers that belong to one connection (RFC 9110, 7.6.1).
 OF_CONNECTION = frozenset(
@@ -53,19 +60,14 @@ class Lost(Exception):  # noqa: N818 - reads as the event it is
 
 @dataclass(slots=True)
 class ForwardedRequest:
-    """A request as its process gets it.
-
-    Attributes
-    ----------
-    is_kept
-        True if the body is kept for as long as the request lives, since another process may get it; else it is dropped
-        when it is sent, for answers may take long.
-    """
+    """A request as its process gets it."""
 
     method: str
     target: bytes
     headers: Headers
     body: bytes
+    # The body is kept for as long as the request lives, since another process may get it; else it is dropped when it
+    # is sent, for answers may take long.
     is_kept: bool = True
 
     @classmethod
@@ -80,10 +82,10 @@ class ForwardedRequest:
             kept.append((FORWARDED, str(client[0]).encode("latin-1")))
         return cls(scope["method"], path + (b"?" + query if query else b""), kept, body)
 
-    @property
-    def parts(self) -> tuple[str, bytes, Headers, bytes]:
-        """The parts that `WorkerConnection.begin` takes."""
-        return self.method, self.target, self.headers, self.body
+    async def begin(self, address: Address, more: Headers | None = None, before: bytes = b"") -> WorkerConnection:
+        """Send it, with `more` headers and with something `before` its body; OSError if that is impossible."""
+        headers = self.headers + (more or [])
+        return await WorkerConnection.begin(address, self.method, self.target, headers, before + self.body)
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -96,40 +98,6 @@ async def read_body(receive: Receive) -> bytes:
         pieces.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(pieces)
-
-
-async def connected(
-    message: ForwardedRequest, address: Address, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
-) -> WorkerConnection:
-    """Send a request, with `more` headers and with something `before` its body.
-
-    Raises
-    ------
-    Lost
-        The process has ended, or is about to.
-    ApiError
-        This process may open no more connections.
-    """
-    method, target, headers, body = message.parts
-    try:
-        return await WorkerConnection.begin(address, method, target, [*headers, *more], before + body)
-    except (ConnectionError, FileNotFoundError):
-        raise Lost from None
-    except OSError as error:
-        raise ApiError(
-            503, f"no connection to the model: {error.strerror}", "server_error", code="overloaded"
-        ) from error
-
-
-async def pass_through(begun: WorkerConnection, head: Head, answer: ClientAnswer) -> None:
-    """Send a process's answer, whose head has been read, to the client as it is; ApiError if the process has ended."""
-    try:
-        await answer.begin(head.status, kept(head.headers))
-        async for piece in begun.pieces():
-            await answer.write(piece)
-        await answer.end()
-    except Broken:
-        await answer.break_off(process_ended())
 
 
 class ClientAnswer:
@@ -204,6 +172,53 @@ class ClientAnswer:
         if self._connection is not None:
             self._connection.drop()
         mark_client_gone(self.scope)
+
+
+class KeptSend:
+    """The ``send`` of an answer that is kept if it is a stream: its client is one of its readers. Made, and called, by
+    the task that relays it.
+    """
+
+    def __init__(
+        self,
+        request: FrontRequest,
+        requests: FrontRequests,
+        streams: KeptAnswers[KeptAnswer],
+        answer: ClientAnswer,
+        on_begun: Callable[[], object],
+    ) -> None:
+        assert request.keeping is not None
+        streams.make_room(request.owner, request.keeping.name)
+        self.names_events = shape_of(answer.scope) is ANTHROPIC or "/responses" in answer.scope["path"]
+        self.kept = KeptAnswer(request.keeping, Stream(request, requests), self)  # its events are what is sent
+        # The client's reading of it; None if it has not begun, or is no stream and goes to the client.
+        self.response: KeptResponse | None = None
+        self._streams = streams
+        self._send = answer.send
+        self._on_begun = on_begun
+        self._task = asyncio.current_task()
+
+    async def __call__(self, message: Message) -> None:
+        if self.response is not None:
+            if message["body"]:
+                self.kept.log.write(message["body"])
+        elif message["type"] == "http.response.start" and is_stream(message["headers"]):
+            self._streams.begin(self.kept)
+            self.response = KeptResponse(self.kept, headers=message["headers"])
+            self._on_begun()
+        else:
+            await self._send(message)
+
+    # -- as `AnswerEvents` --------------------------------------------------------------------------------------------
+
+    async def write_to(self, _write: Write, _error_for_reader: ErrorForReader) -> bool:
+        """Wait until the task, which writes them, has ended."""
+        assert self._task is not None
+        await asyncio.wait([self._task])
+        return True
+
+    async def break_off(self, write: Write | None, error: Exception) -> None:
+        """The task has done so."""
 
 
 def is_stream(headers: Headers) -> bool:

@@ -54,24 +54,14 @@ class Frames:
 
 
 class FrontLink:
-    """The frames of one exchange. Used in the event loop only.
-
-    Parameters
-    ----------
-    delivered
-        Follows what the answer's client gets.
-
-    Attributes
-    ----------
-    pass_on
-        Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
-    """
+    """The frames of one exchange. Used in the event loop only. `delivered` follows what the answer's client gets."""
 
     def __init__(self, exchange: WorkerConnection, delivered: Delivered) -> None:
         self._exchange = exchange
         self._delivered = delivered
         self._frames = Frames()
         self._read: deque[Frame] = deque()
+        # Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
         self.pass_on: Callable[[bytes], bool] | None = None
 
     async def next(self) -> Frame:
@@ -106,19 +96,11 @@ class FrontLink:
 
 
 class Delivery:
-    """Used in the event loop only.
-
-    Attributes
-    ----------
-    delivered
-        What the client has got, so that another process can go on.
-    came_too_late
-        True if the process had completed the answer when the cancel came.
-    """
+    """Delivers the answer to the client, and holds back what must not come too early. Used in the event loop only."""
 
     def __init__(self, request: FrontRequest, answer: ClientAnswer) -> None:
-        self.delivered = Delivered()
-        self.came_too_late = False
+        self.delivered = Delivered()  # what the client has got, so that another process can go on
+        self.came_too_late = False  # the cancel: the process had completed the answer
         self._request = request
         self._answer = answer
         self._status, self._headers = 200, list[tuple[bytes, bytes]]()  # what the process began with
@@ -127,14 +109,8 @@ class Delivery:
     async def begin(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
         """Begin a stream. What comes in one piece is held until its end, so that another process can begin anew.
 
-        Raises
-        ------
-        Lost
-            The process does not go on with an answer of which nothing was delivered: one is to begin it.
-        ApiError
-            It does not go on with an answer that another one has begun.
-        RequestCancelled
-            It does not, since the request is cancelled.
+        Lost if the process does not go on with an answer of which nothing was delivered: one is to begin it. ApiError
+        if it does not go on with an answer that another one has begun; RequestCancelled if that is cancelled.
         """
         is_refused = status == DOES_NOT_GO_ON and self.delivered.promise is not None
         if is_refused and not self.delivered.n_bytes:

@@ -43,13 +43,7 @@ class Seat:
 
 
 class Places:
-    """Where names are. Used in the event loop only.
-
-    Parameters
-    ----------
-    most
-        The limit of an owner's names that are remembered after their requests.
-    """
+    """Where names are: at most `most` of an owner are remembered after their requests. Used in the event loop only."""
 
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most

@@ -88,14 +88,8 @@ def take_preferences(
 ) -> Names:
     """Have a request know what it asks of the front. Return its names; it has those of its headers already.
 
-    A name or time of a wrong form counts as missing, since the model's process refuses it.
-
-    Parameters
-    ----------
-    stream_keep
-        The limit of seconds for which a stream goes on without a reader.
-    grouped
-        True if it generates, and so may belong to groups, and have a stream that is kept.
+    A name or time of a wrong form counts as missing, since the model's process refuses it. One that generates is
+    `grouped`: it may belong to groups, and have a stream that goes on without a reader for `stream_keep` seconds.
     """
     is_response = "/responses" in scope["path"]
     previous = fields.get("previous_response_id") if is_response else None

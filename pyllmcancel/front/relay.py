@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
-from pyllmcancel.front.forwarding import Lost, connected, process_ended
-from pyllmcancel.front.kept import KeptSend
+from pyllmcancel.front.forwarding import KeptSend, Lost, process_ended
 from pyllmcancel.front.link import Delivery, FrontLink
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Headers, Unread, WorkerConnection
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_header
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.origin import PRIORITY
@@ -46,17 +46,11 @@ MOST_UNREAD = 2  # processes that may close its connection unread
 
 
 class Relay:
-    """Used in the event loop only.
-
-    Attributes
-    ----------
-    kept
-        Sends the answer if that can be taken up again; else None.
-    """
+    """Used in the event loop only."""
 
     def __init__(self, requests: FrontRequests, request: FrontRequest, answer: ClientAnswer) -> None:
         self.request = request
-        self.kept: KeptSend | None = None
+        self.kept: KeptSend | None = None  # sends the answer if that can be taken up again
         self._has_left = False  # the client
         self._is_settled = False  # what becomes of the request without its client is known
         self._requests = requests
@@ -197,15 +191,9 @@ class Relay:
     ) -> None:
         """Have the process compute the request, and send its answer to the client.
 
-        Raises
-        ------
-        Lost
-            The process was lost, and another one can take the request, or go on with the answer.
-        ApiError
-            None can, or this process may open no more connections.
-        RequestCancelled
-            The client has no answer yet, and is to get this one.
-        ClientLeft
+        Lost if the process was lost, and another one can take the request, or go on with the answer. ApiError if none
+        can, or if no more connections can be opened. RequestCancelled if the client is to get this answer, and has none
+        yet. ClientLeft.
         """
         delivered = self._delivery.delivered
         head = delivered.as_head()
@@ -213,7 +201,13 @@ class Relay:
         headers = [(ARRIVED, arrived), (LINK, b"%d" % len(head))]
         headers += [(AGAIN, b"1")] if self._was_accepted else []
         headers += [(IDLE_HEADER, b"idle")] if self.request.is_idle else []
-        begun = await connected(message, process.address, headers, head)
+        try:
+            begun = await message.begin(process.address, headers, head)
+        except (ConnectionError, FileNotFoundError):
+            raise Lost from None
+        except OSError as error:
+            why = f"no connection to the model: {error.strerror}"
+            raise ApiError(503, why, "server_error", code="overloaded") from error
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
         process.given_away.discard(self.request.response)
         link = self._link = FrontLink(begun, delivered)

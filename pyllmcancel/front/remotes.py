@@ -15,14 +15,14 @@ from contextlib import suppress
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.place import DNS, Place
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Address, Broken, ask
 from pyllmcancel.front.worker import RemoteWorker
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.from_front import WORKERS_PATH, Done, Said, checked
+from pyllmcancel.server.from_front import WORKERS_PATH, Said, checked
 from pyllmcancel.server.host_names import is_address
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ class Registration(Said):
     secure: bool = False
     url: str | None = None
     leaves: bool = False
-
-
-REGISTRATION: TypeAdapter[Registration] = TypeAdapter(Registration)
 
 
 class Remotes:
@@ -110,7 +107,7 @@ class Remotes:
 
     async def register(self, content: bytes, scope: Scope) -> Said:
         """Take what a worker says of itself; ApiError if it is wrong."""
-        said: Registration = checked(REGISTRATION, content)
+        said = checked(Registration, content)
         place = place_of(said, scope)
         if said.leaves and self._until.get(place, math.inf) < math.inf:
             del self._until[place]
@@ -120,7 +117,7 @@ class Remotes:
             self._until[place] = max(self._until.get(place, 0.0), time.monotonic() + FORGET_AFTER)
         self._use()
         self._changed.set()
-        return Done()
+        return Said()
 
     def _use(self) -> None:
         """Use the workers that are wanted now, and no others."""

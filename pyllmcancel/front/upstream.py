@@ -29,24 +29,14 @@ END = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a worker listens.
+    """Where a worker listens: at a Unix socket, or at a host, which is an address, and a port."""
 
-    Attributes
-    ----------
-    key
-        What every request to it has to carry.
-    path
-        Its Unix socket; None: it has a host, which is an address, and a port.
-    tls, name
-        What its certificate is checked by, and the name that must be in it; None: it is not encrypted.
-    """
-
-    key: str
-    path: Path | None = None
+    key: str  # which every request to it has to carry
+    path: Path | None = None  # its Unix socket
     host: str = ""
     port: int = 0
-    tls: SSLContext | None = None
-    name: str = ""
+    tls: SSLContext | None = None  # what its certificate is checked by; None: it is not encrypted
+    name: str = ""  # which must be in the certificate
 
 
 class Broken(Exception):  # noqa: N818 - reads as the event it is
@@ -291,8 +281,12 @@ async def ask(
 ) -> tuple[Head, bytes]:
     """Return the whole answer to a request; Broken, OSError or TimeoutError if there is none."""
     async with asyncio.timeout(seconds):
-        exchange = await WorkerConnection.begin(address, method, target, headers, body)
-        try:
-            return await exchange.head(), await exchange.whole()
-        finally:
-            exchange.close()
+        return await whole_of(await WorkerConnection.begin(address, method, target, headers, body))
+
+
+async def whole_of(exchange: WorkerConnection) -> tuple[Head, bytes]:
+    """Return the whole answer, and close the connection."""
+    try:
+        return await exchange.head(), await exchange.whole()
+    finally:
+        exchange.close()
