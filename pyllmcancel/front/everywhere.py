@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.front.forwarding import kept, process_ended
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Head, ask, whole_of
@@ -17,14 +17,16 @@ from pyllmcancel.server.from_front import WORKER_PATH, Message, Part
 from pyllmcancel.server.http.exchange import exchange_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from starlette.types import Scope
 
     from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest
+    from pyllmcancel.front.requests import Moved
     from pyllmcancel.front.upstream import WorkerConnection
     from pyllmcancel.front.worker import Worker
 
+T = TypeVar("T")
 NOT_FOUND = 404
 MAX_PARTS = 32  # parts of a conversation, on one worker and others in turn
 
@@ -35,7 +37,7 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
     ApiError if none has it, as far as can be known, and one that may have it does not answer.
     """
     with ExitStack() as stack:
-        begun = await asyncio.gather(*(begun_by(one, message, stack) for one in workers))
+        begun = await asyncio.gather(*(in_time(begun_by(one, message, stack)) for one in workers))
         note_unreached(answer.scope, [worker for worker, one in zip(workers, begun, strict=True) if one is None])
         answering = [one for one in begun if one is not None]
         chosen = next((one for one in answering if one[1].status != NOT_FOUND), None)
@@ -56,46 +58,45 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
             await answer.break_off(process_ended())
 
 
-async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) -> tuple[WorkerConnection, Head] | None:
-    """Return a worker's answer, of which the head has come, and which is closed with `stack`; None if it does not come
-    in time.
-    """
+async def in_time(work: Awaitable[T]) -> T | None:
+    """Return what a worker answers; None if it does not do so in time."""
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
-            exchange = await message.begin(worker.address)
-            stack.callback(exchange.close)
-            return exchange, await exchange.head()
+            return await work
     except (OSError, Broken):
         return None
+
+
+async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) -> tuple[WorkerConnection, Head]:
+    """Return a worker's answer, of which the head has come, and which is closed with `stack`."""
+    exchange = await message.begin(worker.address)
+    stack.callback(exchange.close)
+    return exchange, await exchange.head()
 
 
 async def answers_of(
     workers: Sequence[Worker], message: ForwardedRequest, scope: Scope
 ) -> list[tuple[Worker, Head, bytes]]:
     """Return the whole answers of the workers that answer in time; the others are noted for the client's answer."""
-    answers = await asyncio.gather(*(answer_of(one, message) for one in workers))
-    found = list(zip(workers, answers, strict=True))
-    note_unreached(scope, [one for one, answer in found if answer is None])
-    return [(one, *answer) for one, answer in found if answer is not None]
+
+    async def answer_of(worker: Worker) -> tuple[Worker, Head, bytes]:
+        return worker, *await whole_of(await message.begin(worker.address))
+
+    answers = await asyncio.gather(*(in_time(answer_of(one)) for one in workers))
+    note_unreached(scope, [one for one, answer in zip(workers, answers, strict=True) if answer is None])
+    return [answer for answer in answers if answer is not None]
 
 
-async def answer_of(worker: Worker, message: ForwardedRequest) -> tuple[Head, bytes] | None:
-    """Return a worker's whole answer; None if it does not come in time."""
-    try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await whole_of(await message.begin(worker.address))
-    except (OSError, Broken):
-        return None
-
-
-async def bring(workers: Sequence[Worker], owner: str, response_id: str, to: Worker, *, if_there: bool = False) -> None:
+async def bring(
+    workers: Sequence[Worker], moved: Moved, owner: str, response_id: str, to: Worker, *, if_there: bool = False
+) -> None:
     """Have a worker know the parts of a conversation that it lacks, up to a response and its output; with `if_there`
     only if the worker has the response itself. ApiError if the conversation cannot go on there, or a worker that may
     have a part does not answer.
     """
     wanted: str | None = response_id
     for _ in range(MAX_PARTS):
-        others = [one for one in workers if one is not to and (owner, wanted) not in one.given_away]
+        others = [one for one in workers if one is not to and one.name not in moved.get((owner, wanted), ())]
         if wanted is None or not others:
             return
         here = await replied(to, Message(owner=owner, id=wanted))

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
+from pyllmcancel.front.requests import BAD
 from pyllmcancel.front.upstream import Head, WorkerConnection
 from pyllmcancel.requests.token_stream import Stream
+from pyllmcancel.server.behind import DOES_NOT_GO_ON
+from pyllmcancel.server.delivered import Delivered
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
-from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
@@ -28,8 +30,9 @@ from pyllmcancel.server.streams.reading import KeptResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.types import Message, Receive, Scope, Send
+    from starlette.types import Message, Scope, Send
 
+    from pyllmcancel.front.link import FrontLink
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.upstream import Address, Headers
     from pyllmcancel.server.answer_events import ErrorForReader, Write
@@ -86,18 +89,6 @@ class ForwardedRequest:
         """Send it, with `more` headers and with something `before` its body; OSError if that is impossible."""
         headers = self.headers + (more or [])
         return await WorkerConnection.begin(address, self.method, self.target, headers, before + self.body)
-
-
-async def read_body(receive: Receive) -> bytes:
-    """Return the body; ClientLeft if its client leaves before its end."""
-    pieces = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(pieces)
 
 
 class ClientAnswer:
@@ -172,6 +163,85 @@ class ClientAnswer:
         if self._connection is not None:
             self._connection.drop()
         mark_client_gone(self.scope)
+
+
+class RelayedAnswer(ClientAnswer):
+    """The answer to a request that a process computes, and another one if the first is lost. What must not come too
+    early is held back.
+    """
+
+    def __init__(self, scope: Scope, send: Send, request: FrontRequest) -> None:
+        super().__init__(scope, send)
+        self.delivered = Delivered()  # what the client has got, so that another process can go on
+        self.came_too_late = False  # the cancel: the process had completed the answer
+        self._request = request
+        self._status, self._headers = 200, list[tuple[bytes, bytes]]()  # what the process began with
+        self._held: list[bytes] = []  # not to be delivered before the answer's end is known
+
+    async def begin_as(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
+        """Begin a stream. What comes in one piece is held until its end, so that another process can begin anew.
+
+        Lost if the process does not go on with an answer of which nothing was delivered: one is to begin it. ApiError
+        if it does not go on with an answer that another one has begun; RequestCancelled if that is cancelled.
+        """
+        is_refused = status == DOES_NOT_GO_ON and self.delivered.promise is not None
+        if is_refused and not self.delivered.n_bytes:
+            self.delivered.forget()
+            raise Lost
+        if self.complete and status < BAD:  # of a response in the background, which moved
+            return
+        if is_refused or (self.head is not None and not is_stream(headers)):
+            raise self._request.cancel_error() if self._request.cancellation.requested else process_ended()
+        self._status, self._headers = status, [*kept(headers), *extra]
+        if self._request.cancellation.requested or not is_stream(headers):
+            return
+        if self.head is None:
+            await self.begin(status, self._headers)
+        if self.is_chunked and not self._request.cancellation.requested:
+            link.pass_on = self.pass_on
+
+    async def deliver(self, piece: bytes) -> None:
+        """Deliver a piece, or hold it; an empty one waits for a client that does not keep up."""
+        if self.complete:
+            return
+        if self._request.cancellation.requested or self.head is None:
+            self._held.append(piece)
+            return
+        sound, error = self.delivered.without_failure(piece)
+        self._held += [error] if error else []
+        self.delivered.add(sound)
+        try:
+            await self.write(sound)
+        except asyncio.CancelledError:  # it waited for its client, and was not written
+            self._held.insert(0, sound)
+            raise
+
+    async def finish(self) -> None:
+        """End the answer as its request has ended: a cancelled one never looks complete.
+
+        RequestCancelled if the client has no answer yet.
+        """
+        if self.complete:
+            return
+        if self._request.cancellation.requested and (self.head is None or self.came_too_late):
+            await self.give_up(self._request.cancel_error())
+            return
+        if self.head is None:
+            await self.begin(self._status, self._headers)
+        await self.write(b"".join(self._held))
+        await self.end()
+
+    async def give_up(self, error: Exception) -> None:
+        """End the answer with an error; raise it if the answer has not begun."""
+        if self.head is None:
+            raise error
+        if not self.complete:
+            await self.break_off(error)
+
+    def lose_rest(self) -> None:
+        """Forget what the process has told and not delivered: it is lost."""
+        self.delivered.lose_rest()
+        self._held.clear()
 
 
 class KeptSend:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -66,7 +65,6 @@ class Keeper:
         self._leaving: dict[Worker, bool] = {}  # workers whose requests others are to take, and whether each is silent
         self._write = write
         self.key = key
-        self._given_away = defaultdict[str, set[tuple[str, str]]](set)  # of each process, whichever start of it
         self._places = Places()
         self._n_started = 0
         self._fits = Fits(command, folder, check)
@@ -164,8 +162,8 @@ class Keeper:
     def want(self, claim: Claim) -> Ticket:
         """Return a request's ticket. `drop` must follow."""
         chosen = self._places.choose(self.workers(claim.model), claim)
-        ticket = self.roster.want(chosen.name, self.now(), idle=claim.idle)
-        self._places.note(ticket, claim)
+        ticket = self.roster.want(chosen.name, self.now(), claim)
+        self._places.note(ticket)
         ticket.admitted = asyncio.get_running_loop().create_future()
         if self.closing:
             self._refuse(ticket, *SHUTDOWN)
@@ -204,8 +202,7 @@ class Keeper:
     def is_ready(self, worker: Worker) -> None:
         self.roster.loaded(worker.name, self.now(), worker.n_slots)
         self.replica(worker.name).lines = []
-        seconds = self.replica(worker.name).load_seconds
-        logger.info("%s is loaded after %.1f s", worker.name, seconds)
+        logger.info("%s is loaded after %.1f s", worker.name, self.replica(worker.name).load_seconds)
         self._measure(worker)
         self._act()
 
@@ -307,7 +304,7 @@ class Keeper:
                 chosen = self._places.choose(self.roster.workers(one.of), ticket.claim)
                 if chosen.is_open:
                     self.roster.move(ticket, chosen.name)
-                    self._places.note(ticket, ticket.claim)
+                    self._places.note(ticket)
 
     def _give_away(self) -> None:
         """Have others go on with the requests of workers that leave, or do not answer, where there are any now."""
@@ -347,7 +344,7 @@ class Keeper:
             asyncio.get_running_loop().call_soon(self._act)
             return
         logger.info("%s is being loaded", name)
-        process = self.processes[name] = ModelProcess(
+        self.processes[name] = ModelProcess(
             name,
             Address(self.key, socket),
             command,
@@ -356,7 +353,6 @@ class Keeper:
             keeper=self,
             model=spec.name,
         )
-        process.given_away = self._given_away[name]  # it may have stored some of them
 
     async def _measured_first(self, name: str) -> None:
         try:

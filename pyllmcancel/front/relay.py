@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
 from pyllmcancel.front.forwarding import KeptSend, Lost, process_ended
-from pyllmcancel.front.link import Delivery, FrontLink
+from pyllmcancel.front.link import FrontLink
 from pyllmcancel.front.requests import check
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Headers, Unread, WorkerConnection
 from pyllmcancel.requests.request import Names
@@ -31,7 +31,7 @@ from pyllmcancel.server.origin import PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
-    from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest
+    from pyllmcancel.front.forwarding import ForwardedRequest, RelayedAnswer
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.streams.kept import KeptAnswer
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 IDLE_HEADER = PRIORITY.lower().encode()
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
+MAX_MOVED = 10_000  # responses
 MOST_LOST = 1  # processes that a request may take along, and be tried again
-MOST_GIVEN_AWAY = 10_000  # names of answers
 MOST_UNREAD = 2  # processes that may close its connection unread
 
 
 class Relay:
     """Used in the event loop only."""
 
-    def __init__(self, requests: FrontRequests, request: FrontRequest, answer: ClientAnswer) -> None:
+    def __init__(self, requests: FrontRequests, request: FrontRequest, answer: RelayedAnswer) -> None:
         self.request = request
         self.kept: KeptSend | None = None  # sends the answer if that can be taken up again
         self._has_left = False  # the client
@@ -59,7 +59,6 @@ class Relay:
         self._is_accepted = False  # by the present process
         self._was_accepted = False  # by any process, which may have stored something of it
         self._done = asyncio.Event()  # set when the client has its answer, or has left
-        self._delivery = Delivery(request, answer)
         self._n_lost = self._n_unread = 0  # processes
         self._has_body = True  # that could be sent to another process
         self._is_given_away = False  # by its process, which ends in order
@@ -195,7 +194,7 @@ class Relay:
         can, or if no more connections can be opened. RequestCancelled if the client is to get this answer, and has none
         yet. ClientLeft.
         """
-        delivered = self._delivery.delivered
+        delivered = self._answer.delivered
         head = delivered.as_head()
         arrived = arrival_header(self._answer.scope, process.clock_ahead)
         headers = [(ARRIVED, arrived), (LINK, b"%d" % len(head))]
@@ -209,7 +208,7 @@ class Relay:
             why = f"no connection to the model: {error.strerror}"
             raise ApiError(503, why, "server_error", code="overloaded") from error
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
-        process.given_away.discard(self.request.response)
+        self._requests.moved.get(self.request.response, set()).discard(process.name)
         link = self._link = FrontLink(begun, delivered)
         process.on_leave.add(self._leave_process)
         try:
@@ -239,14 +238,14 @@ class Relay:
         request = self.request
         is_answered = self._answer.complete and not request.is_background
         is_over = request.cancellation.requested or request.ended.done() or is_answered
-        return not is_over and self._has_body and self._delivery.delivered.can_go_on
+        return not is_over and self._has_body and self._answer.delivered.can_go_on
 
     async def _follow(self, begun: WorkerConnection, link: FrontLink, extra: Headers) -> None:
         head = await self._within(DEADLINE_SECONDS, begun.head())
         if head.get(LINK) != b"1":  # refused before the application saw the request
             await self._begin(link, head.status, head.headers, [])
-            await self._delivery.write(await begun.whole())
-            await self._delivery.end()
+            await self._answer.deliver(await begun.whole())
+            await self._answer.finish()
             return
         is_answered = False
         while not (is_answered and (self.request.ended.done() or not self._is_accepted)):
@@ -257,9 +256,9 @@ class Relay:
                 await self._begin(link, status, headers, extra)
             elif kind == BODY:
                 with suppress(TimeoutError):  # a cancelled request does not wait for its client
-                    await self._within(0.0, self._delivery.write(content))
+                    await self._within(0.0, self._answer.deliver(content))
             elif kind == END:
-                await self._delivery.end()
+                await self._answer.finish()
                 self._done.set()
                 is_answered = True
             elif kind == CLOSED:
@@ -270,7 +269,7 @@ class Relay:
     async def _begin(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
         if not (self._is_accepted or self.request.cancellation.requested):
             self._requests.arrivals.end_work(self.request)  # it is refused
-        await self._delivery.begin(link, status, headers, extra)
+        await self._answer.begin_as(link, status, headers, extra)
 
     def _learn(self, kind: bytes, content: bytes) -> None:
         told = json.loads(content)
@@ -279,7 +278,7 @@ class Relay:
             names, size, adapters, promise = told
             self._requests.note_accepted(self.request, Names(*names))
             self.request.take_size(size, adapters)
-            self._delivery.delivered.promise = None if promise is None else Promise(*promise)
+            self._answer.delivered.promise = None if promise is None else Promise(*promise)
         elif kind == STATE:
             self.request.take_state(told)
         elif kind == ENDED:
@@ -291,7 +290,7 @@ class Relay:
             self._is_given_away = True
             raise Broken
         finish_reason = FinishReason(told["finish_reason"])
-        self._delivery.came_too_late = finish_reason in COMPLETE
+        self._answer.came_too_late = finish_reason in COMPLETE
         request.take_state(told["state"])
         request.status = RequestStatus(told["phase"])
         if told["reason"] is not None:
@@ -304,7 +303,7 @@ class Relay:
     async def _broken(self, error: Exception) -> None:
         """The link is closed: by the process' end, or here."""
         reason = self.request.cancellation.reason
-        self._delivery.lose_rest()
+        self._answer.lose_rest()
         if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
             raise Lost from None
@@ -320,10 +319,10 @@ class Relay:
     def _note_move(self) -> None:
         """Note that what the process may have of the answer is not the answer, and begin to count anew without it."""
         assert self.request.process is not None
-        given_away = self.request.process.given_away
-        if len(given_away) > MOST_GIVEN_AWAY:
-            given_away.clear()
-        given_away.add(self.request.response)
+        moved = self._requests.moved
+        if len(moved) > MAX_MOVED:
+            moved.clear()
+        moved.setdefault(self.request.response, set()).add(self.request.process.name)
         if self.request.status is not RequestStatus.PREPARING:
             self.request.status = RequestStatus.LOADING  # until the next process accepts it
         self._is_accepted = False
@@ -332,7 +331,7 @@ class Relay:
         """End the request, and the client's answer, if that has begun; else raise the error."""
         if self._answer.head is not None:
             self._end_without_process()
-        await self._delivery.break_off(error)
+        await self._answer.give_up(error)
 
     def _end_without_process(self) -> None:
         if not self.request.ended.done():

@@ -46,8 +46,7 @@ class Ticket:
 
     name: str  # of the process that it waits for, or was sent to
     arrived: float
-    idle: bool = False
-    claim: Claim = Claim("")  # noqa: RUF009 - it is immutable
+    claim: Claim
     noted: str | None = None  # the process where the claim counts in `Places`; None: nowhere
     # Set by the keeper: its process, as soon as the request may be sent there; ApiError if it never may.
     admitted: Future[Worker] = field(init=False)
@@ -91,12 +90,12 @@ class Replica:
 
     @property
     def wanted(self) -> bool:
-        return self.asked or not all(ticket.idle for ticket in self.waiting)
+        return self.asked or not all(ticket.claim.idle for ticket in self.waiting)
 
     @property
     def is_busy(self) -> bool:
         """True if it has requests that are not idle."""
-        return not all(ticket.idle for ticket in self.running)
+        return not all(ticket.claim.idle for ticket in self.running)
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +105,7 @@ class Replica:
     @property
     def since(self) -> float:
         """The arrival of its oldest wish."""
-        oldest = next((ticket.arrived for ticket in self.waiting if not ticket.idle), math.inf)
+        oldest = next((ticket.arrived for ticket in self.waiting if not ticket.claim.idle), math.inf)
         return min(oldest, self.asked_at if self.asked else math.inf)
 
     def is_refused(self, now: float) -> bool:

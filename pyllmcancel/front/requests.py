@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from pyllmcancel.server.streams.kept import Keeping
 
 
+Moved = dict[tuple[str, str | None], set[str]]
+"""By the owner and the id of a response: the processes with whose answers others went on. What they have of such an
+answer is not the answer.
+"""
+
+
 class FrontRequest(Request):
     """Used in the event loop only, which is responsible for it."""
 
@@ -100,6 +106,7 @@ class FrontRequests:
         self.observers = Observers()
         self.failure, self.forked = None, False  # as an engine has them
         self._positions: dict[FrontRequest, int] = {}
+        self.moved: Moved = {}  # written by relays
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
         self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
         self._idle: dict[FrontRequest, Callable[[bytes], object]] = {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pyllmcancel.front.replica import AWAY_SECONDS, FAILED_SECONDS, Replica, State, Ticket
+from pyllmcancel.front.replica import AWAY_SECONDS, FAILED_SECONDS, Claim, Replica, State, Ticket
 
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
@@ -125,13 +125,13 @@ class Roster:
         states = {one.state for one in self.workers(of)}
         return State.LOADED not in states and (State.LOADING in states or any(one.wanted for one in self.workers(of)))
 
-    def want(self, name: str, now: float, *, idle: bool = False) -> Ticket:
-        """A request for the model has arrived; an `idle` one waits until others have the model loaded."""
-        replica, ticket = self.replicas[name], Ticket(name, now, idle)
+    def want(self, name: str, now: float, claim: Claim) -> Ticket:
+        """A request for the model has arrived; an idle one waits until others have the model loaded."""
+        replica, ticket = self.replicas[name], Ticket(name, now, claim)
         if replica.is_refused(now):
             self._actions.append(refusal(replica, ticket, replica.why))
             return ticket
-        if replica.state is State.FAILED and not idle:
+        if replica.state is State.FAILED and not claim.idle:
             self._forgive(replica)
         replica.waiting[ticket] = None
         return ticket
@@ -160,7 +160,7 @@ class Roster:
         replica.waiting.pop(ticket, None)
         if ticket in replica.running:
             replica.running.discard(ticket)
-            if not ticket.idle:
+            if not ticket.claim.idle:
                 replica.used_at = now
                 replica.idle_after = replica.usual_idle if keep is None else keep
 

@@ -18,7 +18,7 @@ from starlette.datastructures import QueryParams
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each
-from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest, Lost, read_body
+from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest, Lost, RelayedAnswer
 from pyllmcancel.front.places import names_of
 from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
@@ -26,6 +26,7 @@ from pyllmcancel.front.replica import Claim
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.from_front import body_of
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of, mark_client_gone, owner_of
 from pyllmcancel.server.http.workers import ClientLeft
@@ -82,7 +83,7 @@ class Router:
             if scope["method"] == "POST" and not RESPONSES.fullmatch(path):
                 await self._compute(scope, receive, send)
                 return
-            message, answer = ForwardedRequest.of(scope, await read_body(receive)), ClientAnswer(scope, send)
+            message, answer = ForwardedRequest.of(scope, await body_of(receive)), ClientAnswer(scope, send)
             work = self._look_up(message, answer)
             await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
         except ClientLeft:  # its answer may have begun
@@ -117,12 +118,12 @@ class Router:
 
     async def _compute(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have the model that the body names compute the request."""
-        message = ForwardedRequest.of(scope, await read_body(receive))
+        message = ForwardedRequest.of(scope, await body_of(receive))
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
         exchange = exchange_of(scope)
         request: Any = exchange.request or self.requests.arrive(**plain_origin(Request(scope)))
         exchange.request = None  # its relay ends it
-        relay = Relay(self.requests, request, ClientAnswer(scope, send))
+        relay = Relay(self.requests, request, RelayedAnswer(scope, send, request))
         with watched(receive, relay.client_left):
             task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")
             self._tasks.add(task)
@@ -178,8 +179,7 @@ class Router:
     async def _computed(self, message: ForwardedRequest, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
-        previous = request.owner, request.previous
-        stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
+        stale = frozenset(self.requests.moved.get((request.owner, request.previous), ()))
         idle = request.is_idle and not self.keeper.idle_loads
         claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale, idle)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
@@ -206,8 +206,8 @@ class Router:
                 await self._waited(ticket.admitted, relay)
                 extra = [(b"x-model-load-ms", b"%d" % round((time.monotonic() - began) * 1e3))]
             process = await relay.until(ticket.admitted)
-            if relay.request.previous is not None:
-                await bring(self.keeper.ready(), relay.request.owner, relay.request.previous, process)
+            if (previous := relay.request.previous) is not None:
+                await bring(self.keeper.ready(), self.requests.moved, relay.request.owner, previous, process)
             try:
                 await relay.through(message, process, extra)
             except Lost:
@@ -260,8 +260,8 @@ class Router:
 
     def _having(self, owner: str, name: str) -> list[Worker]:
         """Return the workers that may have an answer by this name: not those whose answer went on elsewhere."""
-        ready = self.keeper.ready()
-        return [one for one in ready if (owner, name) not in one.given_away] or ready
+        ready, moved = self.keeper.ready(), self.requests.moved.get((owner, name), ())
+        return [one for one in ready if one.name not in moved] or ready
 
     async def _to_response(self, path: re.Match[str], message: ForwardedRequest, answer: ClientAnswer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
@@ -274,7 +274,7 @@ class Router:
             return
         ready = self._serving_any()
         if path[2] == "/input_items":
-            work = (bring(ready, owner, path[1], one, if_there=True) for one in ready)
+            work = (bring(ready, self.requests.moved, owner, path[1], one, if_there=True) for one in ready)
             await asyncio.gather(*work, return_exceptions=True)
         await exchange_with_each(message, self._having(owner, path[1]), answer)
 

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pyllmcancel import __version__
-from pyllmcancel.front.everywhere import answer_of, answers_of, unreached
+from pyllmcancel.front.everywhere import answers_of, unreached
 from pyllmcancel.front.forwarding import ForwardedRequest, kept
 from pyllmcancel.front.places import COMES
 from pyllmcancel.front.preferences import fields_in
@@ -140,7 +140,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
         "aliases": list(spec.aliases),
         "default": spec is keeper.catalog.default,
         "pinned": spec.pinned,
-        "status": status_of(keeper, spec, all_seen=all_seen),
+        "status": status_of(keeper, shown, all_seen=all_seen),
         "size": sum(one.need for one in workers if one.takes_room) or shown.need,
         "load_seconds": round(shown.load_seconds, 3) if shown.load_seconds else None,
     }
@@ -155,7 +155,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
 
 
 def replica_entry(keeper: Keeper, worker: Replica, *, all_seen: bool) -> Entry:
-    entry: Entry = {"name": replica_of(worker.name), "status": status_of_worker(keeper, worker, all_seen=all_seen)}
+    entry: Entry = {"name": replica_of(worker.name), "status": status_of(keeper, worker, all_seen=all_seen)}
     if all_seen:
         entry |= {"waiting": len(worker.waiting), "running": len(worker.running)}
     return entry
@@ -173,19 +173,14 @@ def value_of(model: Replica) -> str:
     return "loading" if model.wanted else "sleeping" if model.asleep else "unloaded"
 
 
-def status_of(keeper: Keeper, spec: Spec, *, all_seen: bool = True) -> Entry:
-    return status_of_worker(keeper, shown_of(keeper, spec), all_seen=all_seen)
-
-
-def status_of_worker(keeper: Keeper, model: Replica, *, all_seen: bool) -> Entry:
+def status_of(keeper: Keeper, model: Replica, *, all_seen: bool = True) -> Entry:
     process = keeper.processes.get(model.name) if model.state is State.LOADING else None
     status = Entry(value=value_of(model))
-    if status["value"] == "loading":
-        status["stage"], status["progress"] = (
-            ("waiting", None) if process is None else (process.stage, process.progress)
-        )
-        reason = reason_to_wait(model, keeper.roster.replicas.values(), keeper.now()) if all_seen else ""
-        if process is None and reason:
+    if process is not None:
+        status |= {"stage": process.stage, "progress": process.progress}
+    elif status["value"] == "loading":
+        status |= {"stage": "waiting", "progress": None}
+        if all_seen and (reason := reason_to_wait(model, keeper.roster.replicas.values(), keeper.now())):
             status["reason"] = reason
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
@@ -245,10 +240,10 @@ async def props(request: Request) -> Any:
     spec = await found.named(request.query_params.get("model"))
     if not several and found.keeper.serving(spec) is None:
         return all_props(found.keeper) | {"is_sleeping": found.keeper.replica(spec.name).asleep}
-    answer = await answer_of(found.serving(spec), ForwardedRequest.of(request.scope, b""))
-    if answer is None:
+    answers = await answers_of([found.serving(spec)], ForwardedRequest.of(request.scope, b""), request.scope)
+    if not answers:
         raise unreached()
-    head, content = answer
+    _, head, content = answers[0]
     if not several and head.status == 200:
         return json.loads(content) | {"is_sleeping": False}
     response = Response(content, head.status)

@@ -65,7 +65,7 @@ class Head:
         return self.get(b"transfer-encoding") == b"chunked"
 
 
-Take = Callable[[bytes], bool]
+Take = Callable[[bytes], bool | None]
 """Takes a piece of a body; returns whether more is welcome at once."""
 
 
@@ -166,15 +166,9 @@ class WorkerConnection(asyncio.Protocol):
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Iterate over the body; Broken if it is not complete, or is none."""
-        kept: list[bytes] = []
-
-        def keep(piece: bytes) -> bool:
-            kept.append(piece)
-            return False
-
-        is_complete = False
+        kept, is_complete = list[bytes](), False
         while not is_complete:
-            is_complete = await self.flow(keep)
+            is_complete = await self.flow(kept.append)  # which welcomes no second one at once
             while kept:
                 yield kept.pop()
 

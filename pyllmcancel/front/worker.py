@@ -55,8 +55,6 @@ class Worker:
         # Called when others should go on with its requests: with True if it does not answer, with False if it ends in
         # order.
         self.on_leave: set[Callable[[bool], object]] = set()
-        # The owners and names of answers that others went on with: what it may have of them is not the answer.
-        self.given_away: set[tuple[str, str]] = set()
         self._stopped = False  # set by `stop`
         self._wanted = asyncio.Event()  # set to have it asked at once
         self._pause = LOOK_LATER  # seconds until it is asked otherwise

@@ -7,6 +7,7 @@ that only the front may send are dropped. Plain ASGI.
 from __future__ import annotations
 
 import hmac
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +18,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.error_handlers import invalid_body
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_TO_WORKERS
 
 if TYPE_CHECKING:
@@ -105,10 +107,9 @@ class Keyed:
         try:
             if not has_key:
                 raise ApiError(401, "missing or wrong worker key", "authentication_error", code="invalid_worker_key")
-            if scope["method"] != "POST":
-                allowed = {"Allow": "POST"}
-                raise ApiError(405, "this path takes POST", code="method_not_allowed", extra_headers=allowed)
-            said = await self._act(await body_of(receive), scope)
+            said = await self._act(await body_of(receive, MAX_BODY), scope)
+        except ClientLeft:
+            return Response()
         except Exception as error:
             shown = api_error(error)
             if shown.status == 500:
@@ -146,16 +147,17 @@ def checked(kind: type[S], content: bytes) -> S:
         raise invalid_body(error) from None
 
 
-async def body_of(receive: Receive) -> bytes:
-    """Read the body; ApiError 413 if it is too long."""
-    body = bytearray()
-    while True:
+async def body_of(receive: Receive, most: float = math.inf) -> bytes:
+    """Read the body; ApiError 413 if it is too long, ClientLeft if its sender leaves before its end."""
+    pieces, length, more = list[bytes](), 0, True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ApiError(499, "the sender has left", code="sender_left")
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            limit = f"a message has at most {MAX_BODY:,} bytes"
+            raise ClientLeft
+        pieces.append(message.get("body", b""))
+        length += len(pieces[-1])
+        if length > most:
+            limit = f"a message has at most {most:,} bytes"
             raise ApiError(413, limit, code="body_too_large", extra_headers={"Connection": "close"})
-        if not message.get("more_body", False):
-            return bytes(body)
+        more = message.get("more_body", False)
+    return b"".join(pieces)

@@ -78,7 +78,7 @@ async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys
 @pytest.mark.parametrize(
     ("method", "body", "status"),
     [
-        ("GET", None, 405),
+        ("GET", None, 400),
         ("POST", b"{", 400),
         ("POST", {"kind": "no"}, 400),
         ("POST", ASKS | {"more": 1}, 400),
