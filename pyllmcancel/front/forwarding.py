@@ -166,9 +166,7 @@ class ClientAnswer:
 
 
 class RelayedAnswer(ClientAnswer):
-    """The answer to a request that a process computes, and another one if the first is lost. What must not come too
-    early is held back.
-    """
+    """The answer to a request that may move to another process. What must not come too early is held back."""
 
     def __init__(self, scope: Scope, send: Send, request: FrontRequest) -> None:
         super().__init__(scope, send)
@@ -217,10 +215,7 @@ class RelayedAnswer(ClientAnswer):
             raise
 
     async def finish(self) -> None:
-        """End the answer as its request has ended: a cancelled one never looks complete.
-
-        RequestCancelled if the client has no answer yet.
-        """
+        """End the answer: a cancelled one never looks complete. RequestCancelled if the client has no answer yet."""
         if self.complete:
             return
         if self._request.cancellation.requested and (self.head is None or self.came_too_late):
@@ -245,9 +240,7 @@ class RelayedAnswer(ClientAnswer):
 
 
 class KeptSend:
-    """The ``send`` of an answer that is kept if it is a stream: its client is one of its readers. Made, and called, by
-    the task that relays it.
-    """
+    """The ``send`` of an answer that is kept if it is a stream, for its client to read. Used by its relay's task."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class Relay:
         self._link: FrontLink | None = None
         self._is_accepted = False  # by the present process
         self._was_accepted = False  # by any process, which may have stored something of it
-        self._done = asyncio.Event()  # set when the client has its answer, or has left
+        self.done = asyncio.Event()  # set when the client has its answer, or may read it, or has left
         self._n_lost = self._n_unread = 0  # processes
         self._has_body = True  # that could be sent to another process
         self._is_given_away = False  # by its process, which ends in order
@@ -77,7 +77,7 @@ class Relay:
     def client_left(self) -> None:
         if not self._answer.complete:
             self._has_left = True
-            self._done.set()
+            self.done.set()
             if self._is_settled:
                 self._go_on_alone()
 
@@ -88,7 +88,7 @@ class Relay:
         Called in the task that has the request computed. ApiError if too many streams go on.
         """
         if self.request.keeping is not None:
-            self.kept = KeptSend(self.request, self._requests, streams, self._answer, self._done.set)
+            self.kept = KeptSend(self.request, self._requests, streams, self._answer, self.done.set)
             self._answer.redirect(self.kept)
         self._is_settled = True
         if self._has_left:
@@ -127,9 +127,7 @@ class Relay:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def ends_after(self, seconds: float, deadline: Deadline) -> None:
-        """Cancel the request so long after its arrival, as its process does, too; for `Deadline.QUEUE` if no process
-        has accepted it.
-        """
+        """Cancel the request so long after its arrival, as its process does; for `Deadline.QUEUE` unless accepted."""
 
         def act() -> None:
             if deadline is Deadline.ALL or self.request.status in (RequestStatus.PREPARING, RequestStatus.LOADING):
@@ -167,17 +165,10 @@ class Relay:
             (limit, seconds), self._limit = self._limit, None
             limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
-    @property
-    def is_awaited(self) -> bool:
-        """True if the client waits for an answer, or for its beginning if that is kept."""
-        return not self._done.is_set()
-
     async def until_done(self, task: asyncio.Task[None]) -> None:
-        """Wait until the client has its answer, may read it, has left (ClientLeft), or the task has ended. The task
-        goes on.
-        """
-        task.add_done_callback(lambda _: self._done.set())
-        await self._done.wait()
+        """Wait for the client's answer, its leaving (ClientLeft), or the end of the task, which goes on in any case."""
+        task.add_done_callback(lambda _: self.done.set())
+        await self.done.wait()
         if task.done():
             await task
         if self._has_left:
@@ -259,7 +250,7 @@ class Relay:
                     await self._within(0.0, self._answer.deliver(content))
             elif kind == END:
                 await self._answer.finish()
-                self._done.set()
+                self.done.set()
                 is_answered = True
             elif kind == CLOSED:
                 raise Broken

@@ -165,9 +165,7 @@ def place_of(said: Registration, scope: Scope) -> Place:
 
 
 async def resolved(host: str) -> list[str]:
-    """Return the addresses of a host. The event loop's own way would keep a thread that others need, however long a
-    name server hangs.
-    """
+    """Return the addresses of a host. The event loop's own threads are needed by others, and a name server may hang."""
     found: Future[list[str]] = Future()
 
     def look_up() -> None:
@@ -187,9 +185,7 @@ SAY_EVERY = 5.0  # seconds
 
 
 class Registering:
-    """Used in the event loop only. This server listens on `port`, if `secure` with a certificate; the front knows its
-    workers by `key`.
-    """
+    """Used in the event loop only. This server listens on `port`, `secure` with a certificate; `key` is the front's."""
 
     def __init__(self, front: FrontAddress, key: str, *, port: int, secure: bool) -> None:
         self._place = front.place

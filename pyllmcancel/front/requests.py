@@ -97,9 +97,7 @@ BAD = 400  # the least status of a refusal
 
 
 class FrontRequests:
-    """Used in the event loop only, which is responsible for all of them. At most `max_waiting` requests of one owner
-    wait for their models.
-    """
+    """Used in the event loop only, which is responsible for all. At most `max_waiting` of one owner wait for models."""
 
     def __init__(self, max_waiting: int) -> None:
         self.registry = Registry(max_waiting)

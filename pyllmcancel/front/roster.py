@@ -151,9 +151,7 @@ class Roster:
             replica.asked, replica.asked_at = True, now
 
     def drop(self, ticket: Ticket, now: float, *, keep: float | None = None) -> None:
-        """A request has ended, or its client has left; the model is to stay for `keep` seconds after it, or for as long
-        as configured. Idempotent.
-        """
+        """A request has ended, or its client has left; the model stays `keep` seconds, or as configured. Idempotent."""
         replica = self.replicas.get(ticket.name)
         if replica is None:
             return
@@ -189,9 +187,7 @@ class Roster:
             replica.load_seconds = now - replica.started_at
 
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
-        """The process has ended: for the reason `why`, if nobody asked for it. It is `hopeless` if another start
-        would end in the same way.
-        """
+        """The process has ended, for the reason `why` if nobody asked for it; `hopeless` if another one would, too."""
         replica = self.replicas[name]
         state, replica.state = replica.state, State.UNLOADED
         replica.is_stuck = False
@@ -246,9 +242,7 @@ class Roster:
         replica.running.clear()
 
     def forget(self, name: str) -> None:
-        """A worker elsewhere is not expected any more. The last one of a model stays, as a worker of its
-        model's name, so that this is known.
-        """
+        """A worker elsewhere is not expected any more. The last one stays, under its model's name: that is known."""
         replica = self.replicas.pop(name)
         others = [one for one in self.workers(replica.of) if one is not replica]
         if not others:
@@ -354,9 +348,7 @@ class Roster:
         return n_models <= self.most and sum(one.need for one in others) + replica.need <= self.room
 
     def _make_room(self, replica: Replica, others: list[Replica], now: float, *, stops: bool) -> None:
-        """Choose the models that give way; with `stops` unload them as soon as none computes, and each has stayed long
-        enough.
-        """
+        """Choose the models that give way; with `stops` unload them once none computes and all stayed long enough."""
         left = [one for one in others if one.state is not State.ENDING]
         chosen: list[Replica] = []
         for one in sorted(left, key=self._rank):

@@ -147,7 +147,7 @@ class Router:
                 await self._computed(message, relay)
         except Exception as error:
             ended_by = error
-            if relay.is_awaited:
+            if not relay.done.is_set():
                 raise
             if not isinstance(error, ApiError | RequestCancelled | ClientLeft):
                 logger.exception("request %s failed after its client had its answer, or had left", request.id)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyllmcancel.front.replica import Replica
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.spec import Spec
-    from pyllmcancel.front.worker import Worker
 
 router = APIRouter()
 
@@ -87,9 +86,7 @@ async def unload_model(request: Request) -> Any:
 
 @router.post("/models/restart")
 async def restart_model(request: Request) -> Any:
-    """One process after the other gets no new requests, ends when its live ones have ended, and is started again. The
-    answer comes at once.
-    """
+    """One process after the other gets no new requests, and restarts when it has none. The answer comes at once."""
     spec = await asked_for(request)
     router_of(request).serving(spec)
     router_of(request).keeper.restart(spec)
@@ -259,20 +256,15 @@ async def metrics(request: Request, format: MetricsFormat = None) -> Response:  
     check_may_see_all(request)
     keeper = router_of(request).keeper
     found = await answers_of(keeper.ready(), ForwardedRequest.of(request.scope, b""), request.scope)
-    texts = {
-        labels_of(one, several=len(keeper.workers(one.model)) > 1): content.decode()
-        for one, head, content in found
-        if head.status == 200
-    }
+    texts = dict[str, str]()
+    for worker, _, content in (one for one in found if one[1].status == 200):
+        replica = f',replica="{worker.replica}"' if len(keeper.workers(worker.model)) > 1 else ""
+        texts[f'model="{escaped(worker.model)}"{replica}'] = content.decode()
     if state_of(request).config.metrics:
         streams = CollectorRegistry()
         streams.register(StreamGauges(state_of(request).streams))
         texts[""] = generate_latest(streams).decode()
     return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def labels_of(process: Worker, *, several: bool) -> str:
-    return f'model="{escaped(process.model)}"' + (f',replica="{process.replica}"' if several else "")
 
 
 def labelled(texts: dict[str, str]) -> str:

@@ -80,11 +80,9 @@ class Catalog:
         self.workers: dict[str, Spec] = {}  # each process of each model, by its name
         for spec in merged(specs):
             if spec.name in self.specs:
-                other = self.specs[spec.name]
-                raise UsageError(
-                    f"two models are called {spec.name}: {shown(other)} and {shown(spec)};"
-                    " a section of --models-preset gives one of them another name"
-                )
+                where = " and ".join(str(one.path or one.name) for one in (self.specs[spec.name], spec))
+                advice = "a section of --models-preset gives one of them another name"
+                raise UsageError(f"two models are called {spec.name}: {where}; {advice}")
             self._add(spec)
         # The first one whose file is a model's, or is not here yet; the first one if there is none.
         self.default = next(iter(self.specs.values()), None)
@@ -140,21 +138,14 @@ def merged(specs: Iterable[Spec]) -> Iterator[Spec]:
     """Iterate over the models; of two with the same file and the same options, the second is a name of the first."""
     found: dict[object, Spec] = {}
     for spec in specs:
-        key: object = spec.name if spec.path is None else (spec.path.resolve(), without_model(spec.options))
+        options = tuple(one for one in spec.options if not one.startswith("--model="))
+        key: object = spec.name if spec.path is None else (spec.path.resolve(), options)
         first = found.get(key)
         if first is None:
             found[key] = spec
         elif first.name != spec.name:
             found[key] = replace(first, aliases=tuple(dict.fromkeys((*first.aliases, spec.name, *spec.aliases))))
     yield from found.values()
-
-
-def without_model(options: Sequence[str]) -> tuple[str, ...]:
-    return tuple(option for option in options if not option.startswith("--model="))
-
-
-def shown(spec: Spec) -> str:
-    return spec.name if spec.path is None else str(spec.path)
 
 
 def models_in(folder: Path) -> list[tuple[str, Path]]:

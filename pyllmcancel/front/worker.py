@@ -186,9 +186,7 @@ class ModelProcess(Worker):
         self._keeper.has_answered(self)
 
     def stop(self, *, kill: bool, patience: float) -> None:
-        """End the process: at once, or after its drain, for which it has `patience` seconds. Idempotent: a second
-        signal would end the drain.
-        """
+        """End the process, at once or after a drain of `patience` seconds. Idempotent: a second signal ends drains."""
         self.is_ready = False
         if not self._stopped or kill:
             self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)
