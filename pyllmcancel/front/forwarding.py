@@ -85,10 +85,9 @@ class ForwardedRequest:
             kept.append((FORWARDED, str(client[0]).encode("latin-1")))
         return cls(scope["method"], path + (b"?" + query if query else b""), kept, body)
 
-    async def begin(self, address: Address, more: Headers | None = None, before: bytes = b"") -> WorkerConnection:
-        """Send it, with `more` headers and with something `before` its body; OSError if that is impossible."""
-        headers = self.headers + (more or [])
-        return await WorkerConnection.begin(address, self.method, self.target, headers, before + self.body)
+    async def begin(self, address: Address) -> WorkerConnection:
+        """Send the request; OSError if that is impossible."""
+        return await WorkerConnection.begin(address, self.method, self.target, self.headers, self.body)
 
 
 class ClientAnswer:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from pyllmcancel.front.upstream import Broken, WorkerConnection
 from pyllmcancel.server.behind import BODY, HEAD, MARK
-
-if TYPE_CHECKING:
-    from pyllmcancel.server.delivered import Delivered
+from pyllmcancel.server.delivered import Delivered
 
 Frame = tuple[bytes, bytes]
 """A frame's kind and content."""
@@ -48,12 +45,12 @@ class Frames:
         self._begun[:] = data[at:]
 
 
-class FrontLink:
-    """The frames of one exchange. Used in the event loop only. `delivered` follows what the answer's client gets."""
+class FrontLink(WorkerConnection):
+    """A connection whose answer is frames; `delivered` follows what the answer's client gets."""
 
-    def __init__(self, exchange: WorkerConnection, delivered: Delivered) -> None:
-        self._exchange = exchange
-        self._delivered = delivered
+    def __init__(self, *, has_body: bool) -> None:
+        super().__init__(has_body=has_body)
+        self.delivered = Delivered()
         self._frames = Frames()
         self._read: deque[Frame] = deque()
         # Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
@@ -65,26 +62,22 @@ class FrontLink:
         An empty piece of the body says that its client does not keep up.
         """
         while not self._read:
-            await self._exchange.flow(self._take)
+            await self.flow(self._sort)
         return self._read.popleft()
 
     def command(self, command: bytes) -> None:
         """Have the process act on a command, after what it got before."""
-        self._exchange.write(command + b"\n")
+        self.write(command + b"\n")
 
-    def _take(self, data: bytes) -> bool:
+    def _sort(self, data: bytes) -> bool:
         for kind, content in self._frames.feed(data):
             if kind == MARK:
-                if self._delivered.note_mark(content):
+                if self.delivered.note_mark(content):
                     self.pass_on = None  # what comes is an error, and may not be the last word
             elif kind == BODY and self.pass_on is not None and not self._read:
-                self._delivered.add(content)
+                self.delivered.add(content)
                 if not self.pass_on(content):
                     self._read.append((BODY, b""))
             else:
                 self._read.append((kind, content))
         return not self._read
-
-    def close(self) -> None:
-        """Close the connection at once, which cancels the request. Idempotent."""
-        self._exchange.close()

@@ -19,7 +19,7 @@ from pyllmcancel.events import Delta, FinishReason, RequestStatus
 from pyllmcancel.front.forwarding import KeptSend, Lost, process_ended
 from pyllmcancel.front.link import FrontLink
 from pyllmcancel.front.requests import check
-from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Headers, Unread, WorkerConnection
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Headers, Unread
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
@@ -29,7 +29,7 @@ from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.origin import PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable
 
     from pyllmcancel.front.forwarding import ForwardedRequest, RelayedAnswer
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
@@ -176,23 +176,20 @@ class Relay:
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
-    async def through(
-        self, message: ForwardedRequest, process: Worker, extra: Iterable[tuple[bytes, bytes]] = ()
-    ) -> None:
-        """Have the process compute the request, and send its answer to the client.
+    async def through(self, message: ForwardedRequest, process: Worker, extra: Headers) -> None:
+        """Have the process compute the request, and send its answer, with `extra` headers, to the client.
 
         Lost if the process was lost, and another one can take the request, or go on with the answer. ApiError if none
         can, or if no more connections can be opened. RequestCancelled if the client is to get this answer, and has none
         yet. ClientLeft.
         """
-        delivered = self._answer.delivered
-        head = delivered.as_head()
+        head = self._answer.delivered.as_head()
         arrived = arrival_header(self._answer.scope, process.clock_ahead)
-        headers = [(ARRIVED, arrived), (LINK, b"%d" % len(head))]
+        headers = [*message.headers, (ARRIVED, arrived), (LINK, b"%d" % len(head))]
         headers += [(AGAIN, b"1")] if self._was_accepted else []
         headers += [(IDLE_HEADER, b"idle")] if self.request.is_idle else []
         try:
-            begun = await message.begin(process.address, headers, head)
+            link = await FrontLink.begin(process.address, message.method, message.target, headers, head + message.body)
         except (ConnectionError, FileNotFoundError):
             raise Lost from None
         except OSError as error:
@@ -200,7 +197,7 @@ class Relay:
             raise ApiError(503, why, "server_error", code="overloaded") from error
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
         self._requests.moved.get(self.request.response, set()).discard(process.name)
-        link = self._link = FrontLink(begun, delivered)
+        self._link, link.delivered = link, self._answer.delivered
         process.on_leave.add(self._leave_process)
         try:
             if self.request.cancellation.requested:  # while the connection was made
@@ -209,7 +206,7 @@ class Relay:
                 message.body, self._has_body = b"", False
             idle = nullcontext() if process.pid is None else self._requests.computed(self.request, link.command)
             with idle:
-                await self._follow(begun, link, list(extra))
+                await self._follow(link, extra)
         except (Broken, TimeoutError, ValueError) as error:
             await self._broken(error)
         finally:
@@ -231,11 +228,11 @@ class Relay:
         is_over = request.cancellation.requested or request.ended.done() or is_answered
         return not is_over and self._has_body and self._answer.delivered.can_go_on
 
-    async def _follow(self, begun: WorkerConnection, link: FrontLink, extra: Headers) -> None:
-        head = await self._within(DEADLINE_SECONDS, begun.head())
+    async def _follow(self, link: FrontLink, extra: Headers) -> None:
+        head = await self._within(DEADLINE_SECONDS, link.head())
         if head.get(LINK) != b"1":  # refused before the application saw the request
             await self._begin(link, head.status, head.headers, [])
-            await self._answer.deliver(await begun.whole())
+            await self._answer.deliver(await link.whole())
             await self._answer.finish()
             return
         is_answered = False

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.requests import FrontRequest
     from pyllmcancel.front.spec import Spec
+    from pyllmcancel.front.upstream import Headers
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
 
@@ -200,7 +201,7 @@ class Router:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket = self.keeper.want(claim)
         try:
-            extra: list[tuple[bytes, bytes]] = []
+            extra: Headers = []
             if not ticket.admitted.done():
                 began = time.monotonic()
                 await self._waited(ticket.admitted, relay)

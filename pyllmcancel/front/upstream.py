@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
-from typing import cast
+from typing import Self, TypeVar, cast
 
 import h11
 
+C = TypeVar("C", bound="WorkerConnection")
 Headers = list[tuple[bytes, bytes]]
 HEADERS = [(b"content-type", b"application/json"), (b"host", b"localhost")]
 
@@ -91,7 +92,7 @@ class WorkerConnection(asyncio.Protocol):
     @classmethod
     async def begin(
         cls, address: Address, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
-    ) -> WorkerConnection:
+    ) -> Self:
         """Connect, and send the request; OSError if nobody listens, or too many others wait to be accepted for long."""
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"x-worker-key: " + address.key.encode()]
         lines += [name + b": " + value for name, value in headers]
@@ -209,7 +210,7 @@ class WorkerConnection(asyncio.Protocol):
             self._news.set_result(None)
 
 
-async def to_socket(address: Address, make: Callable[[], WorkerConnection], data: bytes) -> WorkerConnection:
+async def to_socket(address: Address, make: Callable[[], C], data: bytes) -> C:
     """Connect to a Unix socket, and send; OSError if nobody listens."""
     connection, loop = socket.socket(socket.AF_UNIX), asyncio.get_running_loop()
     try:
@@ -227,7 +228,7 @@ async def to_socket(address: Address, make: Callable[[], WorkerConnection], data
     return exchange
 
 
-async def to_host(address: Address, make: Callable[[], WorkerConnection], data: bytes) -> WorkerConnection:
+async def to_host(address: Address, make: Callable[[], C], data: bytes) -> C:
     """Connect to another machine, and send; ConnectionError if it cannot be reached."""
     name = address.name if address.tls is not None else None
     try:
