@@ -98,7 +98,9 @@ class WorkerConnection(asyncio.Protocol):
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
         data, make = b"\r\n".join(lines) + END + body, partial(cls, has_body=method != "HEAD")
-        return await (to_host if address.path is None else to_socket)(address, make, data)
+        if address.path is None:
+            return await to_host(address, make, data)
+        return await to_socket(address, make, data)
 
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
