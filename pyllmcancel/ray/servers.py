@@ -23,7 +23,7 @@ from ray import serve
 
 from pyllmcancel.front.child import Child, to_stderr
 from pyllmcancel.front.worker import reason_in
-from pyllmcancel.ray.applications import command_line, worker_options
+from pyllmcancel.ray.options import command_line, worker_options
 
 LISTENS = re.compile(r"running on (https?://\S+):(\d+)")
 LOOPBACK = re.compile(r"https?://(127\.|\[::1\]|localhost)")

@@ -295,7 +295,7 @@ class Simulation:
     def happen(self, kind: str, what: object) -> None:
         match kind, what:
             case "arrive", str(name):
-                ticket = self.roster.want(name, self.now)
+                ticket = self.roster.want(name, self.now, Claim(""))
                 self.open.add(ticket)
                 if self.random.random() < 0.2:
                     self.at(self.random.expovariate(1.0), "leave", ticket)

@@ -6,7 +6,8 @@ import pytest
 
 from pyllmcancel.cli import command_parser
 from pyllmcancel.errors import UsageError
-from pyllmcancel.ray.applications import FRONT, NOT_HERE, checked, command_line, worker_options
+from pyllmcancel.ray.applications import FRONT
+from pyllmcancel.ray.options import NOT_HERE, checked, command_line, worker_options
 
 
 def test_options_go_by_their_own_names_with_dashes_or_underscores() -> None:
