@@ -67,22 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
                 key=key,
                 check=check_model_file,
                 silence=arguments.worker_silence,
-            )
-            remotes = None
-            if arguments.workers:
-                tls = ssl.create_default_context(cafile=arguments.worker_ca)
-                remotes = Remotes(keeper, places_of(arguments), key=key, tls=tls)
-            return serve_models(
-                config,
-                listeners,
-                keeper,
                 autoload=arguments.models_autoload,
                 idle_loads=arguments.idle_loads,
-                remotes=remotes,
-                store=store,
-                certificate=certificate,
-                hangups=hangups,
             )
+            if arguments.workers:
+                tls = ssl.create_default_context(cafile=arguments.worker_ca)
+                keeper.remotes = Remotes(keeper, places_of(arguments), key=key, tls=tls)
+            return serve_models(config, listeners, keeper, store=store, certificate=certificate, hangups=hangups)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.remotes import Remotes
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.listening import Listener
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
 logger = logging.getLogger("pyllmcancel.front")
-uvicorn_logger = logging.getLogger("uvicorn.error")
 
 STEPS = "/v1/steps"  # of one model: its process tells
 MAX_SHOWN = 20  # names of models in the log
@@ -81,23 +79,16 @@ class FrontState:
         return [one for one, keeping in coming if keeping is not None and stream in (keeping.name, one.id)]
 
 
-def create_router_app(
-    config: ServerConfig,
-    keeper: Keeper,
-    *,
-    autoload: bool,
-    idle_loads: bool = False,
-    remotes: Remotes | None = None,
-    store: Store | None = None,
-) -> FastAPI:
-    """Make the application; `keeper`, `remotes` and `store` are closed with it. The store is that of `config`, for
+def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None = None) -> FastAPI:
+    """Make the application; `keeper`, its remotes and `store` are closed with it. The store is that of `config`, for
     batches: responses are stored by the models' processes.
     """
     paths = arriving_paths(all_routes(ui=config.ui))
-    router = Router(keeper, config, autoload=autoload, idle_loads=idle_loads, paths=paths, remotes=remotes)
+    router, remotes = Router(keeper, config, paths), keeper.remotes
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
-    keys, requests = KeyRing(config.api_keys, config.admin_api_keys), router.requests
-    state = FrontState(config, keys, engine=requests, workers=workers, streams=router.streams)
+    keys = KeyRing(config.api_keys, config.admin_api_keys)
+    state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams)
+    kept = store or (None if config.storage is None else Store(*config.storage))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -133,11 +124,9 @@ def create_router_app(
         # First what is asked for most: each route that FastAPI asks costs time.
         routes=[*(Route(path, router) for path in paths), *routes],
     )
-    app.state.server = state
-    app.state.router = router
-    kept = store or (None if config.storage is None else Store(*config.storage))
+    app.state.server, app.state.router = state, router
     open_store = None if kept is None else lambda: kept
-    query = b"" if idle_loads else b"autoload=false"
+    query = b"" if keeper.idle_loads else b"autoload=false"
     app.state.batches = batches = Batches(app, lambda: sum(one.n_slots for one in keeper.ready()), open_store, query)
     app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
     app.router.default = router
@@ -154,22 +143,15 @@ def create_router_app(
 class RouterServer(uvicorn.Server):
     """uvicorn, which ends after the models' processes have: they end the requests, each with its proper answer."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        keeper: Keeper,
-        state: FrontState,
-        connections: Connections,
-        hangups: Hangups | None,
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
         super().__init__(config)
-        self._keeper = keeper
-        self._state = state
+        self._keeper: Keeper = app.state.router.keeper
+        self._state: FrontState = app.state.server
         self._connections = connections
         self._hangups = hangups
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hurry = asyncio.Event()
-        self._supervision = Supervision.of(os.environ, lambda: keeper.health)
+        self._supervision = Supervision.of(os.environ, lambda: self._keeper.health)
         self._reporting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -220,19 +202,16 @@ def serve_models(
     listeners: list[Listener],
     keeper: Keeper,
     *,
-    autoload: bool,
-    idle_loads: bool,
-    remotes: Remotes | None = None,
-    store: Store | None = None,
+    store: Store | None,
     certificate: Certificate | None,
     hangups: Hangups | None,
 ) -> int:
     """Serve until a signal ends it; return the exit status. uvicorn raises the signal once more in the end."""
     sys.setswitchinterval(GIL_SECONDS)
     connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
-    app = create_router_app(config, keeper, autoload=autoload, idle_loads=idle_loads, remotes=remotes, store=store)
+    app = create_router_app(config, keeper, store)
     settings = uvicorn_config(app, config, connections, certificate, patience=GRACE_SECONDS)
-    server = RouterServer(settings, keeper, app.state.server, connections, hangups)
+    server = RouterServer(settings, app, connections, hangups)
     try:
         server.run(sockets=list(listeners))
     finally:

@@ -20,14 +20,9 @@ Write = Callable[[list[str]], None]
 
 
 class Child:
-    """A process that runs a command. Used in the event loop only.
+    """A process that runs a command, and has its output taken by `write`. Used in the event loop only.
 
-    Parameters
-    ----------
-    write
-        Called with lines of its output, as they are taken.
-    environment
-        Variables to add to those of this process, for secrets that must not be in a list of processes.
+    Secrets, which must not be in a list of processes, are in its environment.
     """
 
     def __init__(self, command: Sequence[str], write: Write, environment: Mapping[str, str] | None = None) -> None:

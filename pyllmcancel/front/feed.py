@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -21,7 +22,7 @@ from pyllmcancel.front.forwarding import ForwardedRequest
 from pyllmcancel.front.replica import State
 from pyllmcancel.front.routes import Entry, entry_of, router_of, shown_of, status_of
 from pyllmcancel.front.spec import replica_of
-from pyllmcancel.front.upstream import Broken, WorkerConnection
+from pyllmcancel.front.upstream import Broken
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.worker import Worker
-    from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.shares import Shares
 
 STAGE = "text_model"  # of a load; llama-server has more stages, of the files beside a model
@@ -65,24 +65,35 @@ Name = Annotated[str | None, Query(max_length=MAX_NAME)]
 async def follow_events(request: Request, see: See, types: Types = None, replica: Name = None) -> Response:
     if replica is not None and all(one.replica != replica for one in router_of(request).keeper.ready()):
         raise unknown_replica()
-    return ModelsFeed(request, see, named_types(types, (*TYPES, MODELS)), replica)
+    return ModelsFeed(request, named_types(types, (*TYPES, MODELS)), see.owner, replica)
 
 
 @router.get("/models/sse")
 async def follow_models(request: Request) -> Response:
-    return LlamaModelsFeed(request)
+    return LlamaModelsFeed(request, frozenset({MODELS}))
 
 
-class StateFeed(Response):
-    """A feed of the models' states for one reader, who needs a seat: ApiError without."""
+class ModelsFeed(Response):
+    """The feed of one reader, of the front's events and the workers': those of these types, and of this replica. Of
+    the requests that wait, those of the owner `seen` are seen. The reader needs a seat: ApiError without.
+    """
 
-    def __init__(self, request: Request) -> None:
+    pause = PAUSE
+
+    def __init__(
+        self, request: Request, types: frozenset[str] | None, seen: str | None = None, replica: str | None = None
+    ) -> None:
         super().__init__()
         self._router = router_of(request)
         self._keeper = self._router.keeper
         self._seats: Shares = request.app.state.seats
         self._owner = owner_of(request.scope)
         self._ping_interval = state_of(request).config.sse_ping_interval
+        self._message = ForwardedRequest.of(request.scope, b"")
+        self._types, self._replica = types, replica
+        self._seen, self._all_seen = seen, may_see_all(request)
+        self._last_event: dict[str, Any] | None = None
+        self._read: dict[Worker, asyncio.Task[None]] = {}
         self._sending = asyncio.Lock()  # events are written one after the other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,65 +106,31 @@ class StateFeed(Response):
             self._seats.give_back(self._owner)
 
     async def _send(self, send: Send) -> None:
+        """Send the news at once, and after each change of a state, until the keeper is closing."""
         await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-        await self._write_events(send)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _write_events(self, send: Send) -> None:
-        """Write all events, until the keeper is closing."""
-        raise NotImplementedError
-
-    async def _changes(self, send: Send) -> AsyncIterator[None]:
-        """Iterate at once, and after each change of a state; pings are written between the changes."""
-        while not self._keeper.closing:
-            changed = self._keeper.next_change()  # before the states are read: writing them may take a while
-            yield
-            try:
-                async with asyncio.timeout(self._ping_interval or None):
-                    await changed.wait()
-            except TimeoutError:
-                await self._write(send, PING)
-
-    async def _write(self, send: Send, body: bytes) -> None:
-        async with self._sending:
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-class ModelsFeed(StateFeed):
-    """The feed of one reader, of the front's events and the workers'.
-
-    Parameters
-    ----------
-    see
-        Says whose waiting requests are seen.
-    types
-        The types of events that it asks for; None: all.
-    replica
-        The name of the only worker whose events it asks for; None: all workers'.
-    """
-
-    def __init__(self, request: Request, see: Visible, types: frozenset[str] | None, replica: str | None) -> None:
-        super().__init__(request)
-        self._message = ForwardedRequest.of(request.scope, b"")
-        self._types = types
-        self._replica = replica
-        self._seen = see.owner
-        self._all_seen = may_see_all(request)
-        self._last_event: dict[str, Any] | None = None
-        self._read: dict[Worker, asyncio.Task[None]] = {}
-
-    async def _write_events(self, send: Send) -> None:
         try:
-            async for _ in self._changes(send):
-                await self._write_state(send)
+            while not self._keeper.closing:
+                changed = self._keeper.next_change()  # before the states are read: writing them may take a while
+                await self._write(send, self.news())
                 self._read_all(send)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(self.pause)
+                try:
+                    async with asyncio.timeout(self._ping_interval or None):
+                        await changed.wait()
+                except TimeoutError:
+                    await self._write(send, PING)
             ending = [task for worker, task in self._read.items() if worker.pid is not None]
             await asyncio.gather(*ending, return_exceptions=True)  # they end with their processes
         finally:
             for task in self._read.values():
                 task.cancel()
             await asyncio.gather(*self._read.values(), return_exceptions=True)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write(self, send: Send, events: bytes) -> None:
+        async with self._sending:
+            if events:
+                await send({"type": "http.response.body", "body": events, "more_body": True})
 
     # -- the workers' events ------------------------------------------------------------------------------------------
 
@@ -170,9 +147,7 @@ class ModelsFeed(StateFeed):
         """Send the worker's feed, again and again from its beginning if it is cut."""
         while worker in self._keeper.ready():
             with suppress(Broken, OSError, ValueError):
-                begun = await WorkerConnection.begin(
-                    worker.address, "GET", self._target(worker), self._message.headers, b""
-                )
+                begun = await replace(self._message, target=self._target(worker)).begin(worker.address)
                 try:
                     if (await begun.head()).status == 200:
                         async for events in whole_events(begun.pieces()):
@@ -193,16 +168,15 @@ class ModelsFeed(StateFeed):
 
     # -- the front's events -------------------------------------------------------------------------------------------
 
-    async def _write_state(self, send: Send) -> None:
-        """Write the states, if they have changed."""
+    def news(self) -> bytes:
+        """Return the states, if they are asked for and have changed."""
         if self._types is not None and MODELS not in self._types:
-            return
-        event = self.event()
-        if (news := without_ages(event)) != self._last_event:
-            self._last_event = news
-            await self._write(send, frame(None, MODELS, as_json(event)))
+            return b""
+        event, before = self._event(), self._last_event
+        self._last_event = without_ages(event)
+        return b"" if self._last_event == before else frame(None, MODELS, as_json(event))
 
-    def event(self) -> dict[str, Any]:
+    def _event(self) -> dict[str, Any]:
         specs = self._keeper.catalog.specs.values()
         entries = [{**entry_of(self._keeper, one, all_seen=self._all_seen), "replica": one.replica} for one in specs]
         waiting = [one for one in self._router.requests.coming(self._seen) if one.status is RequestStatus.LOADING]
@@ -235,29 +209,27 @@ def without_ages(value: Any) -> Any:
 # -- llama-server's events ---------------------------------------------------------------------------------------------
 
 
-class LlamaModelsFeed(StateFeed):
+class LlamaModelsFeed(ModelsFeed):
     """The feed of one reader of llama-server's router: each change from its coming on."""
 
-    async def _write_events(self, send: Send) -> None:
-        before = self._states()
-        # The headers alone would not be sent: the reader has to know that it misses nothing from now on.
-        await self._write(send, PING)
-        async for _ in self._changes(send):
-            now = self._states()
-            for event in events(before, now):
-                await self._write(send, b"data: %s\n\n" % as_json(event))
-            before = now
+    pause = 0.0
+    _before: dict[str, Entry] | None = None
 
-    def _states(self) -> dict[str, Entry]:
-        return {spec.name: self._state(spec) for spec in self._keeper.catalog.specs.values()}
+    def news(self) -> bytes:
+        before = self._before
+        self._before = now = {name: self._state(one) for name, one in self._keeper.catalog.specs.items()}
+        if before is None:  # the headers alone would not be sent: the reader has to know that it misses nothing now
+            return PING
+        return b"".join(b"data: %s\n\n" % as_json(one) for one in events(before, now))
 
     def _state(self, spec: Spec) -> Entry:
-        status = status_of(self._keeper, spec)
+        shown = shown_of(self._keeper, spec)
+        status = status_of(self._keeper, shown)
         told: Entry = {"status": status["value"]}
         if (progress := status.get("progress")) is not None:
             told["progress"] = {"stages": [STAGE], "current": STAGE, "value": progress}
         if status["value"] == "unloaded":
-            told["exit_code"] = int(shown_of(self._keeper, spec).state is State.FAILED)
+            told["exit_code"] = int(shown.state is State.FAILED)
         return told
 
 

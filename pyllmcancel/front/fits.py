@@ -35,12 +35,7 @@ class DoesNotFit(Exception):  # noqa: N818 - reads as the event it is
 class Fits:
     """Measures models, each once for as long as its files and options stay the same. Used in the event loop only.
 
-    Parameters
-    ----------
-    folder
-        The folder of the processes' sockets. None is made here.
-    check
-        Raises OSError or UsageError if a file is obviously no model. Called in a thread, since disks may be slow.
+    `check` raises OSError or UsageError if a file is obviously no model, in a thread, since disks may be slow.
     """
 
     def __init__(self, command: Command, folder: Path, check: Callable[[Path], None]) -> None:
@@ -54,12 +49,8 @@ class Fits:
         return self._known.get(spec.name, ((), 0))[1]
 
     async def need(self, spec: Spec) -> int:
-        """Return the bytes that a model will take, with its cells and buffers; 0 if they cannot be measured.
-
-        Raises
-        ------
-        DoesNotFit
-            The model's file is missing, or is none, or is larger than the machine's memory.
+        """Return the bytes that a model will take, with its cells and buffers; 0 if they cannot be measured. DoesNotFit
+        if its file is missing, or is none, or is larger than the machine's memory.
         """
         if spec.path is None:
             return 0  # it is not known yet which file its process will find

@@ -6,27 +6,37 @@ closed when their clients leave.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from pyllmcancel.front.upstream import Broken, Head, WorkerConnection
+from pyllmcancel.front.requests import BAD
+from pyllmcancel.front.upstream import Head, WorkerConnection
+from pyllmcancel.requests.token_stream import Stream
+from pyllmcancel.server.behind import DOES_NOT_GO_ON
+from pyllmcancel.server.delivered import Delivered
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
 from pyllmcancel.server.http.connection import connection_of
 from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
-from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.requests.visible import may_see_all
+from pyllmcancel.server.streams.kept import KeptAnswer
+from pyllmcancel.server.streams.reading import KeptResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Scope, Send
 
+    from pyllmcancel.front.link import FrontLink
+    from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.upstream import Address, Headers
+    from pyllmcancel.server.answer_events import ErrorForReader, Write
+    from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
 # Headers that belong to one connection (RFC 9110, 7.6.1).
 OF_CONNECTION = frozenset(
@@ -53,19 +63,14 @@ class Lost(Exception):  # noqa: N818 - reads as the event it is
 
 @dataclass(slots=True)
 class ForwardedRequest:
-    """A request as its process gets it.
-
-    Attributes
-    ----------
-    is_kept
-        True if the body is kept for as long as the request lives, since another process may get it; else it is dropped
-        when it is sent, for answers may take long.
-    """
+    """A request as its process gets it."""
 
     method: str
     target: bytes
     headers: Headers
     body: bytes
+    # The body is kept for as long as the request lives, since another process may get it; else it is dropped when it
+    # is sent, for answers may take long.
     is_kept: bool = True
 
     @classmethod
@@ -80,56 +85,9 @@ class ForwardedRequest:
             kept.append((FORWARDED, str(client[0]).encode("latin-1")))
         return cls(scope["method"], path + (b"?" + query if query else b""), kept, body)
 
-    @property
-    def parts(self) -> tuple[str, bytes, Headers, bytes]:
-        """The parts that `WorkerConnection.begin` takes."""
-        return self.method, self.target, self.headers, self.body
-
-
-async def read_body(receive: Receive) -> bytes:
-    """Return the body; ClientLeft if its client leaves before its end."""
-    pieces = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(pieces)
-
-
-async def connected(
-    message: ForwardedRequest, address: Address, more: Iterable[tuple[bytes, bytes]] = (), before: bytes = b""
-) -> WorkerConnection:
-    """Send a request, with `more` headers and with something `before` its body.
-
-    Raises
-    ------
-    Lost
-        The process has ended, or is about to.
-    ApiError
-        This process may open no more connections.
-    """
-    method, target, headers, body = message.parts
-    try:
-        return await WorkerConnection.begin(address, method, target, [*headers, *more], before + body)
-    except (ConnectionError, FileNotFoundError):
-        raise Lost from None
-    except OSError as error:
-        raise ApiError(
-            503, f"no connection to the model: {error.strerror}", "server_error", code="overloaded"
-        ) from error
-
-
-async def pass_through(begun: WorkerConnection, head: Head, answer: ClientAnswer) -> None:
-    """Send a process's answer, whose head has been read, to the client as it is; ApiError if the process has ended."""
-    try:
-        await answer.begin(head.status, kept(head.headers))
-        async for piece in begun.pieces():
-            await answer.write(piece)
-        await answer.end()
-    except Broken:
-        await answer.break_off(process_ended())
+    async def begin(self, address: Address) -> WorkerConnection:
+        """Send the request; OSError if that is impossible."""
+        return await WorkerConnection.begin(address, self.method, self.target, self.headers, self.body)
 
 
 class ClientAnswer:
@@ -204,6 +162,125 @@ class ClientAnswer:
         if self._connection is not None:
             self._connection.drop()
         mark_client_gone(self.scope)
+
+
+class RelayedAnswer(ClientAnswer):
+    """The answer to a request that may move to another process. What must not come too early is held back."""
+
+    def __init__(self, scope: Scope, send: Send, request: FrontRequest) -> None:
+        super().__init__(scope, send)
+        self.delivered = Delivered()  # what the client has got, so that another process can go on
+        self.came_too_late = False  # the cancel: the process had completed the answer
+        self._request = request
+        self._status, self._headers = 200, list[tuple[bytes, bytes]]()  # what the process began with
+        self._held: list[bytes] = []  # not to be delivered before the answer's end is known
+
+    async def begin_as(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
+        """Begin a stream. What comes in one piece is held until its end, so that another process can begin anew.
+
+        Lost if the process does not go on with an answer of which nothing was delivered: one is to begin it. ApiError
+        if it does not go on with an answer that another one has begun; RequestCancelled if that is cancelled.
+        """
+        is_refused = status == DOES_NOT_GO_ON and self.delivered.promise is not None
+        if is_refused and not self.delivered.n_bytes:
+            self.delivered.forget()
+            raise Lost
+        if self.complete and status < BAD:  # of a response in the background, which moved
+            return
+        if is_refused or (self.head is not None and not is_stream(headers)):
+            raise self._request.cancel_error() if self._request.cancellation.requested else process_ended()
+        self._status, self._headers = status, [*kept(headers), *extra]
+        if self._request.cancellation.requested or not is_stream(headers):
+            return
+        if self.head is None:
+            await self.begin(status, self._headers)
+        if self.is_chunked and not self._request.cancellation.requested:
+            link.pass_on = self.pass_on
+
+    async def deliver(self, piece: bytes) -> None:
+        """Deliver a piece, or hold it; an empty one waits for a client that does not keep up."""
+        if self.complete:
+            return
+        if self._request.cancellation.requested or self.head is None:
+            self._held.append(piece)
+            return
+        sound, error = self.delivered.without_failure(piece)
+        self._held += [error] if error else []
+        self.delivered.add(sound)
+        try:
+            await self.write(sound)
+        except asyncio.CancelledError:  # it waited for its client, and was not written
+            self._held.insert(0, sound)
+            raise
+
+    async def finish(self) -> None:
+        """End the answer: a cancelled one never looks complete. RequestCancelled if the client has no answer yet."""
+        if self.complete:
+            return
+        if self._request.cancellation.requested and (self.head is None or self.came_too_late):
+            await self.give_up(self._request.cancel_error())
+            return
+        if self.head is None:
+            await self.begin(self._status, self._headers)
+        await self.write(b"".join(self._held))
+        await self.end()
+
+    async def give_up(self, error: Exception) -> None:
+        """End the answer with an error; raise it if the answer has not begun."""
+        if self.head is None:
+            raise error
+        if not self.complete:
+            await self.break_off(error)
+
+    def lose_rest(self) -> None:
+        """Forget what the process has told and not delivered: it is lost."""
+        self.delivered.lose_rest()
+        self._held.clear()
+
+
+class KeptSend:
+    """The ``send`` of an answer that is kept if it is a stream, for its client to read. Used by its relay's task."""
+
+    def __init__(
+        self,
+        request: FrontRequest,
+        requests: FrontRequests,
+        streams: KeptAnswers[KeptAnswer],
+        answer: ClientAnswer,
+        on_begun: Callable[[], object],
+    ) -> None:
+        assert request.keeping is not None
+        streams.make_room(request.owner, request.keeping.name)
+        self.names_events = shape_of(answer.scope) is ANTHROPIC or "/responses" in answer.scope["path"]
+        self.kept = KeptAnswer(request.keeping, Stream(request, requests), self)  # its events are what is sent
+        # The client's reading of it; None if it has not begun, or is no stream and goes to the client.
+        self.response: KeptResponse | None = None
+        self._streams = streams
+        self._send = answer.send
+        self._on_begun = on_begun
+        self._task = asyncio.current_task()
+
+    async def __call__(self, message: Message) -> None:
+        if self.response is not None:
+            if message["body"]:
+                self.kept.log.write(message["body"])
+        elif message["type"] == "http.response.start" and is_stream(message["headers"]):
+            self._streams.begin(self.kept)
+            self.response = KeptResponse(self.kept, headers=message["headers"])
+            self._on_begun()
+        else:
+            await self._send(message)
+
+    # -- as `AnswerEvents` --------------------------------------------------------------------------------------------
+
+    async def write_to(self, _write: Write, _error_for_reader: ErrorForReader) -> bool:
+        """Wait until the task, which writes them, has ended."""
+        assert self._task is not None
+        await asyncio.wait([self._task])
+        return True
+
+    async def break_off(self, write: Write | None, error: Exception) -> None:
+        """The task has done so."""
 
 
 def is_stream(headers: Headers) -> bool:

@@ -6,10 +6,9 @@ import asyncio
 import logging
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Write
@@ -22,6 +21,9 @@ from pyllmcancel.front.upstream import Address
 from pyllmcancel.front.worker import ModelProcess, RemoteWorker, Worker, resident_bytes, why_ended
 from pyllmcancel.server.errors.responses import ApiError
 
+if TYPE_CHECKING:
+    from pyllmcancel.front.remotes import Remotes
+
 logger = logging.getLogger("pyllmcancel.front")
 
 SILENCE_SECONDS = 10.0
@@ -30,43 +32,29 @@ SHUTDOWN = "the server is shutting down", "shutdown"
 
 
 class Keeper:
-    """Used in the event loop only.
-
-    Parameters
-    ----------
-    read
-        Reads the list of models; it is called in a thread, again whenever the list may have changed.
-    folder
-        The folder of the processes' sockets, which nobody else may enter.
-    drain
-        The seconds that a process has for its live requests.
-    write
-        Called with each line of the processes' logs.
-    key
-        The key by which the processes know this one.
-    check
-        Raises OSError or UsageError if a file is obviously no model; it is called in a thread.
-    silence
-        The seconds without an answer after which other processes go on with the answers of a stuck one.
-    """
+    """Used in the event loop only."""
 
     def __init__(
         self,
         catalog: Catalog,
-        read: Callable[[], Catalog],
+        read: Callable[[], Catalog],  # the list of models; in a thread, again whenever the list may have changed
         command: Command,
         *,
-        folder: Path,
+        folder: Path,  # of the processes' sockets, which nobody else may enter
         roster: Roster,
-        drain: float,
-        write: Write,
-        key: str,
-        check: Callable[[Path], None] = lambda _path: None,
-        silence: float = SILENCE_SECONDS,
+        drain: float,  # the seconds that a process has for its live requests
+        write: Write,  # called with each line of the processes' logs
+        key: str,  # by which the processes know this one
+        check: Callable[[Path], None] = lambda _path: None,  # in a thread; OSError or UsageError: a file is no model
+        silence: float = SILENCE_SECONDS,  # without an answer, until others go on with the answers of a stuck process
+        autoload: bool = True,  # a request loads its model
+        idle_loads: bool = False,  # an idle one does, too
     ) -> None:
         self.catalog = catalog
         self.roster = roster
         self.processes: dict[str, Worker] = {}  # those of workers elsewhere, too
+        self.remotes: Remotes | None = None  # which find the latter
+        self.autoload, self.idle_loads = autoload, idle_loads
         self.starting = set[str]()  # models that are to be loaded before this process is ready
         self.created = int(time.time())
         self._read = read
@@ -77,7 +65,6 @@ class Keeper:
         self._leaving: dict[Worker, bool] = {}  # workers whose requests others are to take, and whether each is silent
         self._write = write
         self.key = key
-        self._given_away = defaultdict[str, set[tuple[str, str]]](set)  # of each process, whichever start of it
         self._places = Places()
         self._n_started = 0
         self._fits = Fits(command, folder, check)
@@ -175,8 +162,8 @@ class Keeper:
     def want(self, claim: Claim) -> Ticket:
         """Return a request's ticket. `drop` must follow."""
         chosen = self._places.choose(self.workers(claim.model), claim)
-        ticket = self.roster.want(chosen.name, self.now(), idle=claim.idle)
-        self._places.note(ticket, claim)
+        ticket = self.roster.want(chosen.name, self.now(), claim)
+        self._places.note(ticket)
         ticket.admitted = asyncio.get_running_loop().create_future()
         if self.closing:
             self._refuse(ticket, *SHUTDOWN)
@@ -215,8 +202,7 @@ class Keeper:
     def is_ready(self, worker: Worker) -> None:
         self.roster.loaded(worker.name, self.now(), worker.n_slots)
         self.replica(worker.name).lines = []
-        seconds = self.replica(worker.name).load_seconds
-        logger.info("%s is loaded after %.1f s", worker.name, seconds)
+        logger.info("%s is loaded after %.1f s", worker.name, self.replica(worker.name).load_seconds)
         self._measure(worker)
         self._act()
 
@@ -240,32 +226,22 @@ class Keeper:
         self.roster.measured(process.name, max(taken, expected))
 
     def has_ended(self, process: ModelProcess, status: int) -> None:
-        """Note the end, whatever else fails: else the model would never be loaded again."""
         name, model = process.name, self.replica(process.name)
         self.processes.pop(name, None)
         self._leaving.pop(process, None)
-        was_loading = model.state is State.LOADING
-        why = ""
         if self.closing:
             self.notify()
             return
+        was_loading, why = model.state is State.LOADING, ""
         if model.state is not State.ENDING:
-            try:
-                why = self._reason_of(process, status, was_loading=was_loading)
-            except Exception:
-                logger.exception("the log of %s could not be read", name)
-                why = f"the model {name} ended"
+            why, last = why_ended(name, status, process.lines, was_loading=was_loading)
+            logger.error("%s: %s", why, last)
+            model.lines = list(process.lines)
+            # Once it serves, its lines name requests of all owners.
+            why += f": {last}" if was_loading and last else ""
         # Its own status says that it has told the reason, which another start would find again.
         self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
         self._act()
-
-    def _reason_of(self, process: ModelProcess, status: int, *, was_loading: bool) -> str:
-        """Return why a process ended that nobody has stopped, and log it."""
-        why, last = why_ended(process.name, status, process.lines, was_loading=was_loading)
-        logger.error("%s: %s", why, last)
-        self.replica(process.name).lines = list(process.lines)
-        # Once it serves, its lines name requests of all owners.
-        return why + (f": {last}" if was_loading and last else "")
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
 
@@ -314,10 +290,9 @@ class Keeper:
                 self._do(action)
             except Exception:  # of one model: what is to be done for the others is lost if it is not done now
                 logger.exception("this could not be done: %s", action)
-        self.starting = {name for name in self.starting if self._is_coming(self.roster.workers(name))}
+        self.starting = {name for name in self.starting if self.roster.is_coming(name)}
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         if self.roster.next_at < math.inf:
             wait = max(0.0, self.roster.next_at - self.now())
             self._timer = asyncio.get_running_loop().call_later(wait, self._act)
@@ -329,7 +304,7 @@ class Keeper:
                 chosen = self._places.choose(self.roster.workers(one.of), ticket.claim)
                 if chosen.is_open:
                     self.roster.move(ticket, chosen.name)
-                    self._places.note(ticket, ticket.claim)
+                    self._places.note(ticket)
 
     def _give_away(self) -> None:
         """Have others go on with the requests of workers that leave, or do not answer, where there are any now."""
@@ -337,11 +312,6 @@ class Keeper:
             if self.has_other(Claim(worker.model, avoids=frozenset({worker.name}))):
                 del self._leaving[worker]
                 worker.give_away(silent=silent)
-
-    @staticmethod
-    def _is_coming(workers: Sequence[Replica]) -> bool:
-        """Return whether a model that does not serve yet is about to."""
-        return any(one.is_coming for one in workers) and not any(one.state is State.LOADED for one in workers)
 
     def _do(self, action: Action) -> None:
         match action:
@@ -374,7 +344,7 @@ class Keeper:
             asyncio.get_running_loop().call_soon(self._act)
             return
         logger.info("%s is being loaded", name)
-        process = self.processes[name] = ModelProcess(
+        self.processes[name] = ModelProcess(
             name,
             Address(self.key, socket),
             command,
@@ -383,7 +353,6 @@ class Keeper:
             keeper=self,
             model=spec.name,
         )
-        process.given_away = self._given_away[name]  # it may have stored some of them
 
     async def _measured_first(self, name: str) -> None:
         try:

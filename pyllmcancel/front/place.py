@@ -38,16 +38,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FrontAddress:
-    """Where a worker registers itself.
-
-    Attributes
-    ----------
-    own
-        The worker's own address, if it is not the one from which it registers.
-    ca
-        The file of certificates by which the front's is checked; None: the system's.
-    """
+    """Where a worker registers itself."""
 
     place: Place
-    own: str | None = None
-    ca: Path | None = None
+    own: str | None = None  # the worker's own address, if it is not the one from which it registers
+    ca: Path | None = None  # the file of certificates by which the front's is checked; None: the system's

@@ -43,13 +43,7 @@ class Seat:
 
 
 class Places:
-    """Where names are. Used in the event loop only.
-
-    Parameters
-    ----------
-    most
-        The limit of an owner's names that are remembered after their requests.
-    """
+    """Where names are: at most `most` of an owner are remembered after their requests. Used in the event loop only."""
 
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
@@ -75,10 +69,10 @@ class Places:
         """Return how much a process has to do; of two without work the one that was used earlier comes first."""
         return min(len(one.running), one.slots), self._weights[one.name], len(one.running), one.used_at
 
-    def note(self, ticket: Ticket, claim: Claim) -> None:
+    def note(self, ticket: Ticket) -> None:
         """The request goes, or waits, where its ticket says."""
         self.drop(ticket)
-        ticket.claim, ticket.noted = claim, ticket.name
+        claim, ticket.noted = ticket.claim, ticket.name
         self._weights[ticket.name] += claim.weight
         known = self._seats[claim.owner]
         for key in keys_of(claim):

@@ -12,14 +12,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import SchemaValidator, ValidationError, core_schema
-from starlette.datastructures import Headers
+from starlette.requests import Request as HttpRequest
 
 from pyllmcancel.cancellation import Deadline
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.forms import form_fields
 from pyllmcancel.server.limits import MAX_NAME, SMALL_BODY
-from pyllmcancel.server.origin import CONVERSATION_HEADERS, KEY_FIELDS, PARENT_FIELDS, SESSION_FIELDS, is_name
+from pyllmcancel.server.origin import CONVERSATION_HEADERS, KEY_FIELDS, PARENT_FIELDS, SESSION_FIELDS, is_name, named
 from pyllmcancel.server.streams.kept import Keeping, conversation_key
 from pyllmcancel.server.wire.fields import MAX_TIMEOUT
 
@@ -88,14 +89,8 @@ def take_preferences(
 ) -> Names:
     """Have a request know what it asks of the front. Return its names; it has those of its headers already.
 
-    A name or time of a wrong form counts as missing, since the model's process refuses it.
-
-    Parameters
-    ----------
-    stream_keep
-        The limit of seconds for which a stream goes on without a reader.
-    grouped
-        True if it generates, and so may belong to groups, and have a stream that is kept.
+    A name or time of a wrong form counts as missing, since the model's process refuses it. One that generates is
+    `grouped`: it may belong to groups, and have a stream that goes on without a reader for `stream_keep` seconds.
     """
     is_response = "/responses" in scope["path"]
     previous = fields.get("previous_response_id") if is_response else None
@@ -110,7 +105,9 @@ def take_preferences(
         request.supersede or name_in(fields, KEY_FIELDS),
     )
     if stream_keep > 0 and fields.get("stream") is True and not request.is_background:
-        asked, conversation = fields.get("keep_going"), conversation_of(scope)
+        asked, conversation = fields.get("keep_going"), None
+        with suppress(InvalidRequestError):
+            conversation = named(HttpRequest(scope), CONVERSATION_HEADERS)
         if conversation is not None:
             names = names._replace(supersede=names.supersede or conversation_key(conversation))
         if conversation is not None or asked:
@@ -124,13 +121,6 @@ def take_preferences(
 def name_in(fields: dict[str, Any], names: tuple[str, ...]) -> str | None:
     found = next((fields[name] for name in names if isinstance(fields.get(name), str)), None)
     return found if found is not None and is_name(found) else None
-
-
-def conversation_of(scope: Scope) -> str | None:
-    headers = Headers(scope=scope)
-    given = next((value for name in CONVERSATION_HEADERS if (value := headers.get(name))), "")
-    name = given.encode("latin-1").decode("utf-8", "replace")
-    return name if is_name(name) else None
 
 
 def seconds_in(fields: dict[str, Any], deadline: Deadline) -> float:

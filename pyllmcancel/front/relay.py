@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.events import Delta, FinishReason, RequestStatus
-from pyllmcancel.front.forwarding import Lost, connected, process_ended
-from pyllmcancel.front.kept import KeptSend
-from pyllmcancel.front.link import Delivery, FrontLink
+from pyllmcancel.front.forwarding import KeptSend, Lost, process_ended
+from pyllmcancel.front.link import FrontLink
 from pyllmcancel.front.requests import check
-from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Headers, Unread, WorkerConnection
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Headers, Unread
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.behind import ACCEPTED, AGAIN, BODY, CLOSED, END, ENDED, LINK, START, STATE
 from pyllmcancel.server.delivered import Promise
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.request_context import ARRIVED, arrival_header
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.origin import PRIORITY
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable
 
-    from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest
+    from pyllmcancel.front.forwarding import ForwardedRequest, RelayedAnswer
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.streams.kept import KeptAnswer
@@ -40,23 +40,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 IDLE_HEADER = PRIORITY.lower().encode()
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
+MAX_MOVED = 10_000  # responses
 MOST_LOST = 1  # processes that a request may take along, and be tried again
-MOST_GIVEN_AWAY = 10_000  # names of answers
 MOST_UNREAD = 2  # processes that may close its connection unread
 
 
 class Relay:
-    """Used in the event loop only.
+    """Used in the event loop only."""
 
-    Attributes
-    ----------
-    kept
-        Sends the answer if that can be taken up again; else None.
-    """
-
-    def __init__(self, requests: FrontRequests, request: FrontRequest, answer: ClientAnswer) -> None:
+    def __init__(self, requests: FrontRequests, request: FrontRequest, answer: RelayedAnswer) -> None:
         self.request = request
-        self.kept: KeptSend | None = None
+        self.kept: KeptSend | None = None  # sends the answer if that can be taken up again
         self._has_left = False  # the client
         self._is_settled = False  # what becomes of the request without its client is known
         self._requests = requests
@@ -64,8 +58,7 @@ class Relay:
         self._link: FrontLink | None = None
         self._is_accepted = False  # by the present process
         self._was_accepted = False  # by any process, which may have stored something of it
-        self._done = asyncio.Event()  # set when the client has its answer, or has left
-        self._delivery = Delivery(request, answer)
+        self.done = asyncio.Event()  # set when the client has its answer, or may read it, or has left
         self._n_lost = self._n_unread = 0  # processes
         self._has_body = True  # that could be sent to another process
         self._is_given_away = False  # by its process, which ends in order
@@ -84,7 +77,7 @@ class Relay:
     def client_left(self) -> None:
         if not self._answer.complete:
             self._has_left = True
-            self._done.set()
+            self.done.set()
             if self._is_settled:
                 self._go_on_alone()
 
@@ -95,7 +88,7 @@ class Relay:
         Called in the task that has the request computed. ApiError if too many streams go on.
         """
         if self.request.keeping is not None:
-            self.kept = KeptSend(self.request, self._requests, streams, self._answer, self._done.set)
+            self.kept = KeptSend(self.request, self._requests, streams, self._answer, self.done.set)
             self._answer.redirect(self.kept)
         self._is_settled = True
         if self._has_left:
@@ -134,9 +127,7 @@ class Relay:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def ends_after(self, seconds: float, deadline: Deadline) -> None:
-        """Cancel the request so long after its arrival, as its process does, too; for `Deadline.QUEUE` if no process
-        has accepted it.
-        """
+        """Cancel the request so long after its arrival, as its process does; for `Deadline.QUEUE` unless accepted."""
 
         def act() -> None:
             if deadline is Deadline.ALL or self.request.status in (RequestStatus.PREPARING, RequestStatus.LOADING):
@@ -174,17 +165,10 @@ class Relay:
             (limit, seconds), self._limit = self._limit, None
             limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
-    @property
-    def is_awaited(self) -> bool:
-        """True if the client waits for an answer, or for its beginning if that is kept."""
-        return not self._done.is_set()
-
     async def until_done(self, task: asyncio.Task[None]) -> None:
-        """Wait until the client has its answer, may read it, has left (ClientLeft), or the task has ended. The task
-        goes on.
-        """
-        task.add_done_callback(lambda _: self._done.set())
-        await self._done.wait()
+        """Wait for the client's answer, its leaving (ClientLeft), or the end of the task, which goes on in any case."""
+        task.add_done_callback(lambda _: self.done.set())
+        await self.done.wait()
         if task.done():
             await task
         if self._has_left:
@@ -192,31 +176,28 @@ class Relay:
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
-    async def through(
-        self, message: ForwardedRequest, process: Worker, extra: Iterable[tuple[bytes, bytes]] = ()
-    ) -> None:
-        """Have the process compute the request, and send its answer to the client.
+    async def through(self, message: ForwardedRequest, process: Worker, extra: Headers) -> None:
+        """Have the process compute the request, and send its answer, with `extra` headers, to the client.
 
-        Raises
-        ------
-        Lost
-            The process was lost, and another one can take the request, or go on with the answer.
-        ApiError
-            None can, or this process may open no more connections.
-        RequestCancelled
-            The client has no answer yet, and is to get this one.
-        ClientLeft
+        Lost if the process was lost, and another one can take the request, or go on with the answer. ApiError if none
+        can, or if no more connections can be opened. RequestCancelled if the client is to get this answer, and has none
+        yet. ClientLeft.
         """
-        delivered = self._delivery.delivered
-        head = delivered.as_head()
+        head = self._answer.delivered.as_head()
         arrived = arrival_header(self._answer.scope, process.clock_ahead)
-        headers = [(ARRIVED, arrived), (LINK, b"%d" % len(head))]
+        headers = [*message.headers, (ARRIVED, arrived), (LINK, b"%d" % len(head))]
         headers += [(AGAIN, b"1")] if self._was_accepted else []
         headers += [(IDLE_HEADER, b"idle")] if self.request.is_idle else []
-        begun = await connected(message, process.address, headers, head)
+        try:
+            link = await FrontLink.begin(process.address, message.method, message.target, headers, head + message.body)
+        except (ConnectionError, FileNotFoundError):
+            raise Lost from None
+        except OSError as error:
+            why = f"no connection to the model: {error.strerror}"
+            raise ApiError(503, why, "server_error", code="overloaded") from error
         self.request.process, self._is_accepted, self._is_given_away = process, False, False
-        process.given_away.discard(self.request.response)
-        link = self._link = FrontLink(begun, delivered)
+        self._requests.moved.get(self.request.response, set()).discard(process.name)
+        self._link, link.delivered = link, self._answer.delivered
         process.on_leave.add(self._leave_process)
         try:
             if self.request.cancellation.requested:  # while the connection was made
@@ -225,7 +206,7 @@ class Relay:
                 message.body, self._has_body = b"", False
             idle = nullcontext() if process.pid is None else self._requests.computed(self.request, link.command)
             with idle:
-                await self._follow(begun, link, list(extra))
+                await self._follow(link, extra)
         except (Broken, TimeoutError, ValueError) as error:
             await self._broken(error)
         finally:
@@ -245,14 +226,14 @@ class Relay:
         request = self.request
         is_answered = self._answer.complete and not request.is_background
         is_over = request.cancellation.requested or request.ended.done() or is_answered
-        return not is_over and self._has_body and self._delivery.delivered.can_go_on
+        return not is_over and self._has_body and self._answer.delivered.can_go_on
 
-    async def _follow(self, begun: WorkerConnection, link: FrontLink, extra: Headers) -> None:
-        head = await self._within(DEADLINE_SECONDS, begun.head())
+    async def _follow(self, link: FrontLink, extra: Headers) -> None:
+        head = await self._within(DEADLINE_SECONDS, link.head())
         if head.get(LINK) != b"1":  # refused before the application saw the request
             await self._begin(link, head.status, head.headers, [])
-            await self._delivery.write(await begun.whole())
-            await self._delivery.end()
+            await self._answer.deliver(await link.whole())
+            await self._answer.finish()
             return
         is_answered = False
         while not (is_answered and (self.request.ended.done() or not self._is_accepted)):
@@ -263,10 +244,10 @@ class Relay:
                 await self._begin(link, status, headers, extra)
             elif kind == BODY:
                 with suppress(TimeoutError):  # a cancelled request does not wait for its client
-                    await self._within(0.0, self._delivery.write(content))
+                    await self._within(0.0, self._answer.deliver(content))
             elif kind == END:
-                await self._delivery.end()
-                self._done.set()
+                await self._answer.finish()
+                self.done.set()
                 is_answered = True
             elif kind == CLOSED:
                 raise Broken
@@ -276,7 +257,7 @@ class Relay:
     async def _begin(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
         if not (self._is_accepted or self.request.cancellation.requested):
             self._requests.arrivals.end_work(self.request)  # it is refused
-        await self._delivery.begin(link, status, headers, extra)
+        await self._answer.begin_as(link, status, headers, extra)
 
     def _learn(self, kind: bytes, content: bytes) -> None:
         told = json.loads(content)
@@ -285,7 +266,7 @@ class Relay:
             names, size, adapters, promise = told
             self._requests.note_accepted(self.request, Names(*names))
             self.request.take_size(size, adapters)
-            self._delivery.delivered.promise = None if promise is None else Promise(*promise)
+            self._answer.delivered.promise = None if promise is None else Promise(*promise)
         elif kind == STATE:
             self.request.take_state(told)
         elif kind == ENDED:
@@ -297,7 +278,7 @@ class Relay:
             self._is_given_away = True
             raise Broken
         finish_reason = FinishReason(told["finish_reason"])
-        self._delivery.came_too_late = finish_reason in COMPLETE
+        self._answer.came_too_late = finish_reason in COMPLETE
         request.take_state(told["state"])
         request.status = RequestStatus(told["phase"])
         if told["reason"] is not None:
@@ -310,7 +291,7 @@ class Relay:
     async def _broken(self, error: Exception) -> None:
         """The link is closed: by the process' end, or here."""
         reason = self.request.cancellation.reason
-        self._delivery.lose_rest()
+        self._answer.lose_rest()
         if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
             raise Lost from None
@@ -326,10 +307,10 @@ class Relay:
     def _note_move(self) -> None:
         """Note that what the process may have of the answer is not the answer, and begin to count anew without it."""
         assert self.request.process is not None
-        given_away = self.request.process.given_away
-        if len(given_away) > MOST_GIVEN_AWAY:
-            given_away.clear()
-        given_away.add(self.request.response)
+        moved = self._requests.moved
+        if len(moved) > MAX_MOVED:
+            moved.clear()
+        moved.setdefault(self.request.response, set()).add(self.request.process.name)
         if self.request.status is not RequestStatus.PREPARING:
             self.request.status = RequestStatus.LOADING  # until the next process accepts it
         self._is_accepted = False
@@ -338,7 +319,7 @@ class Relay:
         """End the request, and the client's answer, if that has begun; else raise the error."""
         if self._answer.head is not None:
             self._end_without_process()
-        await self._delivery.break_off(error)
+        await self._answer.give_up(error)
 
     def _end_without_process(self) -> None:
         if not self.request.ended.done():

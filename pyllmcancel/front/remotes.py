@@ -15,20 +15,19 @@ from contextlib import suppress
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.place import DNS, Place
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Address, Broken, ask
-from pyllmcancel.front.worker import RemoteWorker
+from pyllmcancel.front.worker import RemoteWorker, Reports
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.from_front import WORKERS_PATH, Done, Said, checked
+from pyllmcancel.server.from_front import WORKERS_PATH, Said, checked
 from pyllmcancel.server.host_names import is_address
 
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.place import FrontAddress
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -51,23 +50,12 @@ class Registration(Said):
     leaves: bool = False
 
 
-REGISTRATION: TypeAdapter[Registration] = TypeAdapter(Registration)
-
-
 class Remotes:
-    """Used in the event loop only.
-
-    Parameters
-    ----------
-    key
-        The key by which workers know the front, and are known.
-    tls
-        What checks the certificates of workers.
-    """
+    """Used in the event loop only. The front and its workers know each other by `key`; `tls` checks certificates."""
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: Reports,
         places: Iterable[Place],
         *,
         key: str,
@@ -118,7 +106,7 @@ class Remotes:
 
     async def register(self, content: bytes, scope: Scope) -> Said:
         """Take what a worker says of itself; ApiError if it is wrong."""
-        said: Registration = checked(REGISTRATION, content)
+        said = checked(Registration, content)
         place = place_of(said, scope)
         if said.leaves and self._until.get(place, math.inf) < math.inf:
             del self._until[place]
@@ -128,7 +116,7 @@ class Remotes:
             self._until[place] = max(self._until.get(place, 0.0), time.monotonic() + FORGET_AFTER)
         self._use()
         self._changed.set()
-        return Done()
+        return Said()
 
     def _use(self) -> None:
         """Use the workers that are wanted now, and no others."""
@@ -176,9 +164,7 @@ def place_of(said: Registration, scope: Scope) -> Place:
 
 
 async def resolved(host: str) -> list[str]:
-    """Return the addresses of a host. The event loop's own way would keep a thread that others need, however long a
-    name server hangs.
-    """
+    """Return the addresses of a host. The event loop's own threads are needed by others, and a name server may hang."""
     found: Future[list[str]] = Future()
 
     def look_up() -> None:
@@ -198,15 +184,7 @@ SAY_EVERY = 5.0  # seconds
 
 
 class Registering:
-    """Used in the event loop only.
-
-    Parameters
-    ----------
-    key
-        The key by which the front knows its workers.
-    port
-        The port on which this server listens; `secure` if with a certificate.
-    """
+    """Used in the event loop only. This server listens on `port`, `secure` with a certificate; `key` is the front's."""
 
     def __init__(self, front: FrontAddress, key: str, *, port: int, secure: bool) -> None:
         self._place = front.place

@@ -30,133 +30,72 @@ Name = tuple[str, str]  # its kind, and the name itself
 
 
 class Claim(NamedTuple):
-    """The facts that decide the place of a request.
-
-    Attributes
-    ----------
-    names
-        The first one counts most.
-    weight
-        The bytes of its body, which stand for its tokens: nobody in front counts those.
-    avoids
-        The processes that did not take it.
-    idle
-        True if it neither has its model loaded, nor keeps it loaded.
-    """
+    """The facts that decide the place of a request."""
 
     model: str
     owner: str = ""
-    names: tuple[Name, ...] = ()
-    weight: int = 0
-    avoids: frozenset[str] = frozenset()
-    idle: bool = False
+    names: tuple[Name, ...] = ()  # the first one counts most
+    weight: int = 0  # the bytes of its body, which stand for its tokens: nobody in front counts those
+    avoids: frozenset[str] = frozenset()  # the processes that did not take it
+    idle: bool = False  # it neither has its model loaded, nor keeps it loaded
 
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """One request's wish for a model.
+    """One request's wish for a model."""
 
-    Attributes
-    ----------
-    name
-        The process that it waits for, or was sent to.
-    claim, noted
-        As `Places` knows it, and the process where it counts; None: nowhere.
-    admitted
-        Its process, as soon as the request may be sent there; ApiError if it never may.
-    """
-
-    name: str
+    name: str  # of the process that it waits for, or was sent to
     arrived: float
-    idle: bool = False
-    claim: Claim = Claim("")  # noqa: RUF009 - it is immutable
-    noted: str | None = None
-    admitted: Future[Worker] = field(init=False)  # set by the keeper
+    claim: Claim
+    noted: str | None = None  # the process where the claim counts in `Places`; None: nowhere
+    # Set by the keeper: its process, as soon as the request may be sent there; ApiError if it never may.
+    admitted: Future[Worker] = field(init=False)
 
 
 @dataclass(slots=True)
 class Replica:
-    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck`, `is_listed` and `lines`.
-
-    Attributes
-    ----------
-    of
-        The model whose process it is.
-    slots
-        The number of requests that it computes at once.
-    is_remote
-        True if it is a worker elsewhere, which is neither started nor ended here, and takes no room.
-    is_listed
-        True if it is among the processes of its model, as those are configured now.
-    is_stuck
-        True if it computes nothing, and does not answer.
-    renews
-        True if it is to be started anew.
-    drains
-        True from then on until it serves again: it gets no new requests.
-    need
-        The bytes that it takes, or will take.
-    is_measured
-        True if `need` was measured since it was loaded last, or cannot be.
-    is_measuring
-        True while this is found out.
-    asked
-        True if it was asked for by itself, so that its load goes on without a request.
-    waiting, running
-        The requests that wait for it, the oldest first, and those that it has: each until its computation has ended.
-    idle_after
-        The seconds without a request after which it is unloaded, as its last request wished; infinite: never.
-    usual_idle
-        The same, if a request has no wish.
-    asleep
-        True if it was unloaded for that reason.
-    why, lines
-        The reason why it failed, and the last lines of its log.
-    """
+    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck`, `is_listed` and `lines`."""
 
     name: str
-    of: str = ""
-    slots: float = 1
-    is_remote: bool = False
-    is_listed: bool = True
-    is_stuck: bool = False
-    renews: bool = False
-    drains: bool = False
-    need: int = 0
+    of: str = ""  # the model whose process it is
+    slots: float = 1  # the number of requests that it computes at once
+    is_remote: bool = False  # a worker elsewhere, which is neither started nor ended here, and takes no room
+    is_listed: bool = True  # it is among the processes of its model, as those are configured now
+    is_stuck: bool = False  # it computes nothing, and does not answer
+    renews: bool = False  # it is to be started anew
+    drains: bool = False  # from then on until it serves again: it gets no new requests
+    need: int = 0  # the bytes that it takes, or will take
     pinned: bool = False
     state: State = State.UNLOADED
-    is_measured: bool = False
-    is_measuring: bool = False
-    asked: bool = False
-    waiting: dict[Ticket, None] = field(default_factory=dict)
-    running: set[Ticket] = field(default_factory=set)
+    is_measured: bool = False  # `need` was measured since it was loaded last, or cannot be
+    is_measuring: bool = False  # this is being found out
+    asked: bool = False  # it was asked for by itself, so that its load goes on without a request
+    waiting: dict[Ticket, None] = field(default_factory=dict)  # the requests that wait for it, the oldest first
+    running: set[Ticket] = field(default_factory=set)  # those that it has, each until its computation has ended
     yields: bool = False
     asked_at: float = 0.0
     started_at: float = 0.0
     loaded_at: float = 0.0
     load_seconds: float = 0.0
     used_at: float = -math.inf
+    # The seconds without a request after which it is unloaded, as its last request wished, and without a wish.
     idle_after: float = math.inf
     usual_idle: float = math.inf
-    asleep: bool = False
+    asleep: bool = False  # it was unloaded for that reason
     tries: int = 0
     retry_at: float = -math.inf
     failed_at: float = 0.0
-    why: str = ""
-    lines: list[str] = field(default_factory=list)
+    why: str = ""  # the reason why it failed
+    lines: list[str] = field(default_factory=list)  # the last ones of its log
 
     @property
     def wanted(self) -> bool:
-        return self.asked or not all(ticket.idle for ticket in self.waiting)
+        return self.asked or not all(ticket.claim.idle for ticket in self.waiting)
 
     @property
     def is_busy(self) -> bool:
         """True if it has requests that are not idle."""
-        return not all(ticket.idle for ticket in self.running)
-
-    @property
-    def is_coming(self) -> bool:
-        return self.wanted or self.state is State.LOADING
+        return not all(ticket.claim.idle for ticket in self.running)
 
     @property
     def is_open(self) -> bool:
@@ -166,7 +105,7 @@ class Replica:
     @property
     def since(self) -> float:
         """The arrival of its oldest wish."""
-        oldest = next((ticket.arrived for ticket in self.waiting if not ticket.idle), math.inf)
+        oldest = next((ticket.arrived for ticket in self.waiting if not ticket.claim.idle), math.inf)
         return min(oldest, self.asked_at if self.asked else math.inf)
 
     def is_refused(self, now: float) -> bool:

@@ -34,42 +34,26 @@ if TYPE_CHECKING:
     from pyllmcancel.server.streams.kept import Keeping
 
 
-class FrontRequest(Request):
-    """Used in the event loop only, which is responsible for it.
+Moved = dict[tuple[str, str | None], set[str]]
+"""By the owner and the id of a response: the processes with whose answers others went on. What they have of such an
+answer is not the answer.
+"""
 
-    Attributes
-    ----------
-    model
-        The name of its model; empty until it is known.
-    keeping
-        How its stream is kept; None if it ends when its client leaves.
-    is_background
-        True if it is a response that is generated after its answer.
-    previous
-        The stored response that it goes on from.
-    spreads
-        True if its session does not decide where it goes.
-    keep_alive
-        The seconds for which its model is to stay loaded after it; None: as configured.
-    process
-        The process that it was sent to last; None before.
-    ahead
-        What it waits for in its process, as that says; None if it does not wait there.
-    on_cancel
-        Called once when it is cancelled, from `FrontRequests.arrive` on.
-    """
+
+class FrontRequest(Request):
+    """Used in the event loop only, which is responsible for it."""
 
     def __init__(self, **origin: Unpack[Origin]) -> None:
         super().__init__(Cancellation(Event()), **origin)  # no step of this process reads it
-        self.model = ""
-        self.keeping: Keeping | None = None
-        self.is_background = False
-        self.previous: str | None = None
-        self.keep_alive: float | None = None
-        self.spreads = False
-        self.process: Worker | None = None
-        self.on_cancel: Callable[[], object] = lambda: None
-        self.ahead: Ahead | None = None
+        self.model = ""  # its name; empty until it is known
+        self.keeping: Keeping | None = None  # how its stream is kept; None if it ends when its client leaves
+        self.is_background = False  # it is a response that is generated after its answer
+        self.previous: str | None = None  # the stored response that it goes on from
+        self.keep_alive: float | None = None  # seconds for which its model stays loaded after it; None: as configured
+        self.spreads = False  # its session does not decide where it goes
+        self.process: Worker | None = None  # that it was sent to last
+        self.on_cancel: Callable[[], object] = lambda: None  # called once when it is cancelled
+        self.ahead: Ahead | None = None  # what it waits for in its process, as that says
         self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
         self._usage = Usage()
         self._in_slots: tuple[int, ...] = ()
@@ -113,19 +97,14 @@ BAD = 400  # the least status of a refusal
 
 
 class FrontRequests:
-    """Used in the event loop only, which is responsible for all of them.
-
-    Parameters
-    ----------
-    max_waiting
-        The limit of one owner's requests that wait for their models.
-    """
+    """Used in the event loop only, which is responsible for all. At most `max_waiting` of one owner wait for models."""
 
     def __init__(self, max_waiting: int) -> None:
         self.registry = Registry(max_waiting)
         self.observers = Observers()
         self.failure, self.forked = None, False  # as an engine has them
         self._positions: dict[FrontRequest, int] = {}
+        self.moved: Moved = {}  # written by relays
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests
         self.arrivals = Arrivals(self.registry, self._endings, None, self.observers, {})
         self._idle: dict[FrontRequest, Callable[[bytes], object]] = {}
@@ -272,14 +251,8 @@ class FrontRequests:
             await asyncio.shield(asyncio.wrap_future(one.ended))
 
     def leave(self, request: FrontRequest, error: Exception | None, status: int | None) -> None:
-        """Write the ending of a request that no process computes, if it has none; one that was refused leaves no trace.
-
-        Parameters
-        ----------
-        error
-            What ended it.
-        status
-            The status of its answer, if it has a complete one.
+        """Write the ending of a request that no process computes, if it has none: by an error, or by an answer of this
+        status. One that was refused leaves no trace.
         """
         if request.ended.done():
             return

@@ -15,10 +15,9 @@ alternate between two models spend at most about half of the time on loads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyllmcancel.front.replica import AWAY_SECONDS, FAILED_SECONDS, Replica, State, Ticket
+from pyllmcancel.front.replica import AWAY_SECONDS, FAILED_SECONDS, Claim, Replica, State, Ticket
 
 TRIES = 3  # starts in a row that may fail
 FIRST_PAUSE = 0.5  # seconds before the second start; then twice as long each time
@@ -69,23 +68,13 @@ Action = Start | Measure | Stop | Admit | Refuse
 class Roster:
     """All models, and the room for them. Each event is a method; after some, `decide` says what is to be done.
 
-    Parameters
-    ----------
-    most
-        The limit of models that are loaded at once; infinite: no limit.
-    room
-        The limit of bytes that they take together; infinite: no limit.
-
-    Attributes
-    ----------
-    models
-        The processes by their names.
+    At most `most` models are loaded at once, which take `room` bytes together; infinite: no limit.
     """
 
     def __init__(self, most: float = math.inf, room: float = math.inf) -> None:
         self.most = most
         self.room = room
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, Replica] = {}  # the processes by their names
         self._workers: dict[str, list[Replica]] = {}  # by model
         self.next_at = math.inf  # when `decide` should be called again, though nothing has happened
         self._actions: list[Action] = []
@@ -131,13 +120,18 @@ class Roster:
         """Return the processes of a model."""
         return self._workers[of]
 
-    def want(self, name: str, now: float, *, idle: bool = False) -> Ticket:
-        """A request for the model has arrived; an `idle` one waits until others have the model loaded."""
-        replica, ticket = self.replicas[name], Ticket(name, now, idle)
+    def is_coming(self, of: str) -> bool:
+        """Return whether a model that does not serve yet is about to."""
+        states = {one.state for one in self.workers(of)}
+        return State.LOADED not in states and (State.LOADING in states or any(one.wanted for one in self.workers(of)))
+
+    def want(self, name: str, now: float, claim: Claim) -> Ticket:
+        """A request for the model has arrived; an idle one waits until others have the model loaded."""
+        replica, ticket = self.replicas[name], Ticket(name, now, claim)
         if replica.is_refused(now):
             self._actions.append(refusal(replica, ticket, replica.why))
             return ticket
-        if replica.state is State.FAILED and not idle:
+        if replica.state is State.FAILED and not claim.idle:
             self._forgive(replica)
         replica.waiting[ticket] = None
         return ticket
@@ -157,20 +151,14 @@ class Roster:
             replica.asked, replica.asked_at = True, now
 
     def drop(self, ticket: Ticket, now: float, *, keep: float | None = None) -> None:
-        """A request has ended, or its client has left. Idempotent.
-
-        Parameters
-        ----------
-        keep
-            The seconds for which the model is to stay after this request; None: as configured.
-        """
+        """A request has ended, or its client has left; the model stays `keep` seconds, or as configured. Idempotent."""
         replica = self.replicas.get(ticket.name)
         if replica is None:
             return
         replica.waiting.pop(ticket, None)
         if ticket in replica.running:
             replica.running.discard(ticket)
-            if not ticket.idle:
+            if not ticket.claim.idle:
                 replica.used_at = now
                 replica.idle_after = replica.usual_idle if keep is None else keep
 
@@ -199,15 +187,7 @@ class Roster:
             replica.load_seconds = now - replica.started_at
 
     def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
-        """The model's process has ended.
-
-        Parameters
-        ----------
-        why
-            The reason of an end that nobody asked for.
-        hopeless
-            True if another start would end in the same way.
-        """
+        """The process has ended, for the reason `why` if nobody asked for it; `hopeless` if another one would, too."""
         replica = self.replicas[name]
         state, replica.state = replica.state, State.UNLOADED
         replica.is_stuck = False
@@ -262,9 +242,7 @@ class Roster:
         replica.running.clear()
 
     def forget(self, name: str) -> None:
-        """A worker elsewhere is not expected any more. The last one of a model stays, as a worker of its
-        model's name, so that this is known.
-        """
+        """A worker elsewhere is not expected any more. The last one stays, under its model's name: that is known."""
         replica = self.replicas.pop(name)
         others = [one for one in self.workers(replica.of) if one is not replica]
         if not others:
@@ -282,26 +260,13 @@ class Roster:
         for ticket in replica.waiting:
             ticket.name = heir.name
 
-    def _give_up_away(self, now: float) -> None:
-        """Refuse the requests that wait for workers which are away for long."""
-        for replica in self.replicas.values():
-            if replica.is_remote and replica.state is State.UNLOADED:
-                if now < replica.failed_at + AWAY_SECONDS:
-                    self._again_at(replica.failed_at + AWAY_SECONDS)
-                else:
-                    replica.state, replica.failed_at = State.FAILED, math.inf
-                    self._refuse_all(replica, replica.why)
-
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> list[Action]:
         """Return what is to be done now, in this order."""
         self.next_at = math.inf
-        self._give_up_away(now)
-        self._leave_loads()
-        self._forget_tries(now)
-        self._try_again(now)
         for replica in self.replicas.values():
+            self._look_at(replica, now)
             replica.yields = False
         while self._start_next(now):
             pass
@@ -316,29 +281,31 @@ class Roster:
         actions, self._actions = self._actions, []
         return actions
 
-    def _leave_loads(self) -> None:
-        for replica in self.replicas.values():
-            if replica.state is State.LOADING and not (replica.wanted or self._is_beside(replica)):
+    def _look_at(self, replica: Replica, now: float) -> None:
+        """Change what becomes of a process with the time, or without those who waited for it."""
+        is_beside = self._is_beside(replica)
+        is_left = not (replica.wanted or is_beside)
+        match replica.state:
+            case State.LOADING if is_left:
                 self._stop(replica, kill=True)
+            case State.UNLOADED if replica.is_remote:  # it is away: requests wait for it, but not for long
+                if now < replica.failed_at + AWAY_SECONDS:
+                    self._again_at(replica.failed_at + AWAY_SECONDS)
+                else:
+                    replica.state, replica.failed_at = State.FAILED, math.inf
+                    self._refuse_all(replica, replica.why)
+            case State.UNLOADED if is_left and replica.retry_at <= now:
+                replica.tries = 0
+            case State.FAILED if is_beside:  # tried again, once each time: no request has it tried, while others serve
+                if replica.is_refused(now):
+                    self._again_at(replica.failed_at + FAILED_SECONDS)
+                else:
+                    replica.state, replica.tries, replica.retry_at = State.UNLOADED, TRIES - 1, -math.inf
 
     def _is_beside(self, replica: Replica) -> bool:
         """Return whether it is to serve beside another process of its model."""
         local = (one for one in self.workers(replica.of) if one is not replica and not one.is_remote)
         return replica.is_listed and not replica.is_remote and any(one.state is State.LOADED for one in local)
-
-    def _forget_tries(self, now: float) -> None:
-        for replica in self.replicas.values():
-            is_left = not (replica.wanted or self._is_beside(replica))
-            if is_left and replica.state is State.UNLOADED and replica.retry_at <= now:
-                replica.tries = 0
-
-    def _try_again(self, now: float) -> None:
-        """Have replicas that failed tried again, once each time: no request of theirs could, while others serve."""
-        for replica in self.replicas.values():
-            if replica.is_refused(now) and self._is_beside(replica):
-                self._again_at(replica.failed_at + FAILED_SECONDS)
-            elif replica.state is State.FAILED and self._is_beside(replica):
-                replica.state, replica.tries, replica.retry_at = State.UNLOADED, TRIES - 1, -math.inf
 
     def _start_next(self, now: float) -> bool:
         """Start the first in the line, or see to it that it gets room; returns whether there may be a next one."""
@@ -365,28 +332,23 @@ class Roster:
         self._actions.append(Start(replica.name))
         return True
 
-    def _line(self, now: float) -> Iterator[Replica]:
+    def _line(self, now: float) -> list[Replica]:
         found = []
         for replica in self.replicas.values():
-            if (
-                replica.state is State.UNLOADED
-                and not replica.is_remote
-                and (replica.wanted or self._is_beside(replica))
-            ):
+            is_in_line = replica.state is State.UNLOADED and not replica.is_remote
+            if is_in_line and (replica.wanted or self._is_beside(replica)):
                 if replica.retry_at > now:
                     self._again_at(replica.retry_at)
                 else:
                     found.append(replica)
-        return iter(sorted(found, key=lambda replica: replica.since))
+        return sorted(found, key=lambda replica: replica.since)
 
     def _fits(self, replica: Replica, others: list[Replica]) -> bool:
         n_models = len({replica.of, *(one.of for one in others)})
         return n_models <= self.most and sum(one.need for one in others) + replica.need <= self.room
 
     def _make_room(self, replica: Replica, others: list[Replica], now: float, *, stops: bool) -> None:
-        """Choose the models that give way; with `stops` unload them as soon as none computes, and each has stayed long
-        enough.
-        """
+        """Choose the models that give way; with `stops` unload them once none computes and all stayed long enough."""
         left = [one for one in others if one.state is not State.ENDING]
         chosen: list[Replica] = []
         for one in sorted(left, key=self._rank):

@@ -10,7 +10,6 @@ import re
 import time
 from contextlib import nullcontext, suppress
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -19,12 +18,7 @@ from starlette.datastructures import QueryParams
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each
-from pyllmcancel.front.forwarding import (
-    ClientAnswer,
-    ForwardedRequest,
-    Lost,
-    read_body,
-)
+from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest, Lost, RelayedAnswer
 from pyllmcancel.front.places import names_of
 from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
@@ -32,6 +26,7 @@ from pyllmcancel.front.replica import Claim
 from pyllmcancel.front.requests import FrontRequests
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.from_front import body_of
 from pyllmcancel.server.http.connection import connection_of, until_left, watched
 from pyllmcancel.server.http.exchange import exchange_of, mark_client_gone, owner_of
 from pyllmcancel.server.http.workers import ClientLeft
@@ -48,9 +43,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.remotes import Remotes
     from pyllmcancel.front.requests import FrontRequest
     from pyllmcancel.front.spec import Spec
+    from pyllmcancel.front.upstream import Headers
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
 
@@ -65,33 +60,15 @@ MAX_SHOWN = 20  # names in an error
 class Router:
     """The ASGI application behind the routes of this process. Used in the event loop only.
 
-    Parameters
-    ----------
-    config
-        The settings of the server. As many requests of one owner may wait for loads as in one model's queue.
-    autoload, idle_loads
-        True if a request loads its model, and if an idle one does.
-    paths
-        The paths of what models compute, and whether their requests belong to groups.
+    As many requests of one owner may wait for loads as in one model's queue. `paths` are those of what models compute,
+    each with whether its requests belong to groups.
     """
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        config: ServerConfig,
-        *,
-        autoload: bool,
-        idle_loads: bool = False,
-        paths: Mapping[str, bool] = MappingProxyType({}),
-        remotes: Remotes | None = None,
-    ) -> None:
+    def __init__(self, keeper: Keeper, config: ServerConfig, paths: Mapping[str, bool]) -> None:
         self.keeper = keeper
-        self._remotes = remotes
         self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
         self._tasks = set[asyncio.Task[None]]()  # each has a request computed
-        self.autoload = autoload
-        self._idle_loads = idle_loads
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
@@ -106,7 +83,7 @@ class Router:
             if scope["method"] == "POST" and not RESPONSES.fullmatch(path):
                 await self._compute(scope, receive, send)
                 return
-            message, answer = ForwardedRequest.of(scope, await read_body(receive)), ClientAnswer(scope, send)
+            message, answer = ForwardedRequest.of(scope, await body_of(receive)), ClientAnswer(scope, send)
             work = self._look_up(message, answer)
             await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
         except ClientLeft:  # its answer may have begun
@@ -141,12 +118,12 @@ class Router:
 
     async def _compute(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have the model that the body names compute the request."""
-        message = ForwardedRequest.of(scope, await read_body(receive))
+        message = ForwardedRequest.of(scope, await body_of(receive))
         # Listed from its head on, and until here its own: see `Arriving`. What computes nothing is listed from here on.
         exchange = exchange_of(scope)
         request: Any = exchange.request or self.requests.arrive(**plain_origin(Request(scope)))
         exchange.request = None  # its relay ends it
-        relay = Relay(self.requests, request, ClientAnswer(scope, send))
+        relay = Relay(self.requests, request, RelayedAnswer(scope, send, request))
         with watched(receive, relay.client_left):
             task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")
             self._tasks.add(task)
@@ -170,7 +147,7 @@ class Router:
                 await self._computed(message, relay)
         except Exception as error:
             ended_by = error
-            if relay.is_awaited:
+            if not relay.done.is_set():
                 raise
             if not isinstance(error, ApiError | RequestCancelled | ClientLeft):
                 logger.exception("request %s failed after its client had its answer, or had left", request.id)
@@ -185,7 +162,7 @@ class Router:
         spec = await self.named(fields.get("model", query.get("model")))
         grouped = self._paths.get(scope["path"], False)
         names = take_preferences(request, scope, fields, stream_keep=self._stream_keep, grouped=grouped)
-        if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.autoload:
+        if query["autoload"].lower() not in ("1", "true") if query.get("autoload") else not self.keeper.autoload:
             self.serving(spec)
         with suppress(InvalidRequestError):  # its process refuses it
             given = fields.get("priority")
@@ -202,9 +179,8 @@ class Router:
     async def _computed(self, message: ForwardedRequest, relay: Relay) -> None:
         request = relay.request
         n_bytes = len(message.body)
-        previous = request.owner, request.previous
-        stale = frozenset(one.name for one in self.keeper.ready() if previous in one.given_away)
-        idle = request.is_idle and not self._idle_loads
+        stale = frozenset(self.requests.moved.get((request.owner, request.previous), ()))
+        idle = request.is_idle and not self.keeper.idle_loads
         claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale, idle)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
@@ -224,14 +200,14 @@ class Router:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket = self.keeper.want(claim)
         try:
-            extra: list[tuple[bytes, bytes]] = []
+            extra: Headers = []
             if not ticket.admitted.done():
                 began = time.monotonic()
                 await self._waited(ticket.admitted, relay)
                 extra = [(b"x-model-load-ms", b"%d" % round((time.monotonic() - began) * 1e3))]
             process = await relay.until(ticket.admitted)
-            if relay.request.previous is not None:
-                await bring(self.keeper.ready(), relay.request.owner, relay.request.previous, process)
+            if (previous := relay.request.previous) is not None:
+                await bring(self.keeper.ready(), self.requests.moved, relay.request.owner, previous, process)
             try:
                 await relay.through(message, process, extra)
             except Lost:
@@ -267,7 +243,7 @@ class Router:
         return found
 
     def _unknown(self, name: str | None) -> ApiError:
-        if self._remotes is not None and self._remotes.has_silent:
+        if self.keeper.remotes is not None and self.keeper.remotes.has_silent:
             message = "no worker of this model is known yet"
             return ApiError(503, message, "server_error", param="model", code="worker_unreached")
         if name is None:
@@ -284,8 +260,8 @@ class Router:
 
     def _having(self, owner: str, name: str) -> list[Worker]:
         """Return the workers that may have an answer by this name: not those whose answer went on elsewhere."""
-        ready = self.keeper.ready()
-        return [one for one in ready if (owner, name) not in one.given_away] or ready
+        ready, moved = self.keeper.ready(), self.requests.moved.get((owner, name), ())
+        return [one for one in ready if one.name not in moved] or ready
 
     async def _to_response(self, path: re.Match[str], message: ForwardedRequest, answer: ClientAnswer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
@@ -298,7 +274,7 @@ class Router:
             return
         ready = self._serving_any()
         if path[2] == "/input_items":
-            work = (bring(ready, owner, path[1], one, if_there=True) for one in ready)
+            work = (bring(ready, self.requests.moved, owner, path[1], one, if_there=True) for one in ready)
             await asyncio.gather(*work, return_exceptions=True)
         await exchange_with_each(message, self._having(owner, path[1]), answer)
 

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pyllmcancel import __version__
-from pyllmcancel.front.everywhere import answer_of, answers_of, unreached
+from pyllmcancel.front.everywhere import answers_of, unreached
 from pyllmcancel.front.forwarding import ForwardedRequest, kept
 from pyllmcancel.front.places import COMES
 from pyllmcancel.front.preferences import fields_in
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyllmcancel.front.replica import Replica
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.spec import Spec
-    from pyllmcancel.front.worker import Worker
 
 router = APIRouter()
 
@@ -87,9 +86,7 @@ async def unload_model(request: Request) -> Any:
 
 @router.post("/models/restart")
 async def restart_model(request: Request) -> Any:
-    """One process after the other gets no new requests, ends when its live ones have ended, and is started again. The
-    answer comes at once.
-    """
+    """One process after the other gets no new requests, and restarts when it has none. The answer comes at once."""
     spec = await asked_for(request)
     router_of(request).serving(spec)
     router_of(request).keeper.restart(spec)
@@ -140,7 +137,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
         "aliases": list(spec.aliases),
         "default": spec is keeper.catalog.default,
         "pinned": spec.pinned,
-        "status": status_of(keeper, spec, all_seen=all_seen),
+        "status": status_of(keeper, shown, all_seen=all_seen),
         "size": sum(one.need for one in workers if one.takes_room) or shown.need,
         "load_seconds": round(shown.load_seconds, 3) if shown.load_seconds else None,
     }
@@ -155,7 +152,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
 
 
 def replica_entry(keeper: Keeper, worker: Replica, *, all_seen: bool) -> Entry:
-    entry: Entry = {"name": replica_of(worker.name), "status": status_of_worker(keeper, worker, all_seen=all_seen)}
+    entry: Entry = {"name": replica_of(worker.name), "status": status_of(keeper, worker, all_seen=all_seen)}
     if all_seen:
         entry |= {"waiting": len(worker.waiting), "running": len(worker.running)}
     return entry
@@ -173,19 +170,14 @@ def value_of(model: Replica) -> str:
     return "loading" if model.wanted else "sleeping" if model.asleep else "unloaded"
 
 
-def status_of(keeper: Keeper, spec: Spec, *, all_seen: bool = True) -> Entry:
-    return status_of_worker(keeper, shown_of(keeper, spec), all_seen=all_seen)
-
-
-def status_of_worker(keeper: Keeper, model: Replica, *, all_seen: bool) -> Entry:
+def status_of(keeper: Keeper, model: Replica, *, all_seen: bool = True) -> Entry:
     process = keeper.processes.get(model.name) if model.state is State.LOADING else None
     status = Entry(value=value_of(model))
-    if status["value"] == "loading":
-        status["stage"], status["progress"] = (
-            ("waiting", None) if process is None else (process.stage, process.progress)
-        )
-        reason = reason_to_wait(model, keeper.roster.replicas.values(), keeper.now()) if all_seen else ""
-        if process is None and reason:
+    if process is not None:
+        status |= {"stage": process.stage, "progress": process.progress}
+    elif status["value"] == "loading":
+        status |= {"stage": "waiting", "progress": None}
+        if all_seen and (reason := reason_to_wait(model, keeper.roster.replicas.values(), keeper.now())):
             status["reason"] = reason
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
@@ -222,13 +214,13 @@ def anthropic_page(entries: list[Entry]) -> Entry:
     return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
 
 
-def all_props(keeper: Keeper, router: Router) -> Entry:
+def all_props(keeper: Keeper) -> Entry:
     """Return what llama-server's router says of itself."""
     most = keeper.roster.most
     return {
         "role": "router",
         "max_instances": 0 if most == float("inf") else most,
-        "models_autoload": router.autoload,
+        "models_autoload": keeper.autoload,
         "model_alias": "pyllmcancel",
         "model_path": "none",
         "default_generation_settings": {"params": {}, "n_ctx": 0},
@@ -241,14 +233,14 @@ async def props(request: Request) -> Any:
     found = router_of(request)
     several = len(found.keeper.catalog.specs) > 1
     if "model" not in request.query_params and several:
-        return all_props(found.keeper, found)
+        return all_props(found.keeper)
     spec = await found.named(request.query_params.get("model"))
     if not several and found.keeper.serving(spec) is None:
-        return all_props(found.keeper, found) | {"is_sleeping": found.keeper.replica(spec.name).asleep}
-    answer = await answer_of(found.serving(spec), ForwardedRequest.of(request.scope, b""))
-    if answer is None:
+        return all_props(found.keeper) | {"is_sleeping": found.keeper.replica(spec.name).asleep}
+    answers = await answers_of([found.serving(spec)], ForwardedRequest.of(request.scope, b""), request.scope)
+    if not answers:
         raise unreached()
-    head, content = answer
+    _, head, content = answers[0]
     if not several and head.status == 200:
         return json.loads(content) | {"is_sleeping": False}
     response = Response(content, head.status)
@@ -264,20 +256,15 @@ async def metrics(request: Request, format: MetricsFormat = None) -> Response:  
     check_may_see_all(request)
     keeper = router_of(request).keeper
     found = await answers_of(keeper.ready(), ForwardedRequest.of(request.scope, b""), request.scope)
-    texts = {
-        labels_of(one, several=len(keeper.workers(one.model)) > 1): content.decode()
-        for one, head, content in found
-        if head.status == 200
-    }
+    texts = dict[str, str]()
+    for worker, _, content in (one for one in found if one[1].status == 200):
+        replica = f',replica="{worker.replica}"' if len(keeper.workers(worker.model)) > 1 else ""
+        texts[f'model="{escaped(worker.model)}"{replica}'] = content.decode()
     if state_of(request).config.metrics:
         streams = CollectorRegistry()
         streams.register(StreamGauges(state_of(request).streams))
         texts[""] = generate_latest(streams).decode()
     return Response(labelled(texts), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def labels_of(process: Worker, *, several: bool) -> str:
-    return f'model="{escaped(process.model)}"' + (f',replica="{process.replica}"' if several else "")
 
 
 def labelled(texts: dict[str, str]) -> str:

@@ -17,39 +17,17 @@ PROJECTOR = "mmproj"  # llama.cpp's files for pictures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One model that can be asked for.
+    """One model that can be asked for."""
 
-    Attributes
-    ----------
-    name
-        Its id in requests.
-    aliases
-        Further names.
-    path
-        Its file; None: it is fetched by its process, from the hub or by a known name.
-    options
-        The options of its process, the model's own among them.
-    pinned
-        True if it is loaded at the start, and never gives way.
-    starts
-        True if it is loaded at the start.
-    idle_after
-        The seconds without a request after which it is unloaded.
-    replicas
-        The number of its processes here; 0: only workers elsewhere serve it.
-    number
-        Which of them this is, from 1 on, where one is meant.
-    """
-
-    name: str
-    path: Path | None
-    options: tuple[str, ...]
-    aliases: tuple[str, ...] = ()
-    pinned: bool = False
-    starts: bool = False
-    idle_after: float = math.inf
-    replicas: int = 1
-    number: int = 1
+    name: str  # its id in requests
+    path: Path | None  # its file; None: it is fetched by its process, from the hub or by a known name
+    options: tuple[str, ...]  # of its process, the model's own among them
+    aliases: tuple[str, ...] = ()  # further names
+    pinned: bool = False  # it is loaded at the start, and never gives way
+    starts: bool = False  # it is loaded at the start
+    idle_after: float = math.inf  # the seconds without a request after which it is unloaded
+    replicas: int = 1  # the number of its processes here; 0: only workers elsewhere serve it
+    number: int = 1  # which of them this is, from 1 on, where one is meant
 
     @property
     def worker(self) -> str:
@@ -90,43 +68,25 @@ def replica_of(worker: str) -> str:
 
 
 class Catalog:
-    """Models by their names.
+    """Models by their names. UsageError if two models, or a model and another one's process, have the same name.
 
-    Parameters
-    ----------
-    check
-        Raises OSError or UsageError if a file is obviously no model.
-
-    Attributes
-    ----------
-    workers
-        Each process of each model, by its name.
-    default
-        The first one whose file is a model's, or is not here yet; the first one if there is none.
-    passed_over
-        The reasons why those before it are no default.
-
-    Raises
-    ------
-    UsageError
-        Two models, or a model and another one's process, have the same name.
+    `check` raises OSError or UsageError if a file is obviously no model.
     """
 
     def __init__(self, specs: Iterable[Spec], check: Callable[[Path], None] = lambda _path: None) -> None:
         self.specs: dict[str, Spec] = {}
         self._names: dict[str, str] = {}
         self._remote: dict[str, list[str]] = {}  # the names of models that workers elsewhere serve
-        self.workers: dict[str, Spec] = {}
+        self.workers: dict[str, Spec] = {}  # each process of each model, by its name
         for spec in merged(specs):
             if spec.name in self.specs:
-                other = self.specs[spec.name]
-                raise UsageError(
-                    f"two models are called {spec.name}: {shown(other)} and {shown(spec)};"
-                    " a section of --models-preset gives one of them another name"
-                )
+                where = " and ".join(str(one.path or one.name) for one in (self.specs[spec.name], spec))
+                advice = "a section of --models-preset gives one of them another name"
+                raise UsageError(f"two models are called {spec.name}: {where}; {advice}")
             self._add(spec)
+        # The first one whose file is a model's, or is not here yet; the first one if there is none.
         self.default = next(iter(self.specs.values()), None)
-        self.passed_over: list[str] = []
+        self.passed_over: list[str] = []  # the reasons why those before it are no default
         for spec in self.specs.values():
             try:
                 if spec.path is not None:
@@ -178,21 +138,14 @@ def merged(specs: Iterable[Spec]) -> Iterator[Spec]:
     """Iterate over the models; of two with the same file and the same options, the second is a name of the first."""
     found: dict[object, Spec] = {}
     for spec in specs:
-        key: object = spec.name if spec.path is None else (spec.path.resolve(), without_model(spec.options))
+        options = tuple(one for one in spec.options if not one.startswith("--model="))
+        key: object = spec.name if spec.path is None else (spec.path.resolve(), options)
         first = found.get(key)
         if first is None:
             found[key] = spec
         elif first.name != spec.name:
             found[key] = replace(first, aliases=tuple(dict.fromkeys((*first.aliases, spec.name, *spec.aliases))))
     yield from found.values()
-
-
-def without_model(options: Sequence[str]) -> tuple[str, ...]:
-    return tuple(option for option in options if not option.startswith("--model="))
-
-
-def shown(spec: Spec) -> str:
-    return spec.name if spec.path is None else str(spec.path)
 
 
 def models_in(folder: Path) -> list[tuple[str, Path]]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
-from typing import cast
+from typing import Self, TypeVar, cast
 
 import h11
 
+C = TypeVar("C", bound="WorkerConnection")
 Headers = list[tuple[bytes, bytes]]
 HEADERS = [(b"content-type", b"application/json"), (b"host", b"localhost")]
 
@@ -29,24 +30,14 @@ END = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a worker listens.
+    """Where a worker listens: at a Unix socket, or at a host, which is an address, and a port."""
 
-    Attributes
-    ----------
-    key
-        What every request to it has to carry.
-    path
-        Its Unix socket; None: it has a host, which is an address, and a port.
-    tls, name
-        What its certificate is checked by, and the name that must be in it; None: it is not encrypted.
-    """
-
-    key: str
-    path: Path | None = None
+    key: str  # which every request to it has to carry
+    path: Path | None = None  # its Unix socket
     host: str = ""
     port: int = 0
-    tls: SSLContext | None = None
-    name: str = ""
+    tls: SSLContext | None = None  # what its certificate is checked by; None: it is not encrypted
+    name: str = ""  # which must be in the certificate
 
 
 class Broken(Exception):  # noqa: N818 - reads as the event it is
@@ -75,7 +66,7 @@ class Head:
         return self.get(b"transfer-encoding") == b"chunked"
 
 
-Take = Callable[[bytes], bool]
+Take = Callable[[bytes], bool | None]
 """Takes a piece of a body; returns whether more is welcome at once."""
 
 
@@ -101,13 +92,15 @@ class WorkerConnection(asyncio.Protocol):
     @classmethod
     async def begin(
         cls, address: Address, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
-    ) -> WorkerConnection:
+    ) -> Self:
         """Connect, and send the request; OSError if nobody listens, or too many others wait to be accepted for long."""
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"x-worker-key: " + address.key.encode()]
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
         data, make = b"\r\n".join(lines) + END + body, partial(cls, has_body=method != "HEAD")
-        return await (to_host if address.path is None else to_socket)(address, make, data)
+        if address.path is None:
+            return await to_host(address, make, data)
+        return await to_socket(address, make, data)
 
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
@@ -176,15 +169,9 @@ class WorkerConnection(asyncio.Protocol):
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Iterate over the body; Broken if it is not complete, or is none."""
-        kept: list[bytes] = []
-
-        def keep(piece: bytes) -> bool:
-            kept.append(piece)
-            return False
-
-        is_complete = False
+        kept, is_complete = list[bytes](), False
         while not is_complete:
-            is_complete = await self.flow(keep)
+            is_complete = await self.flow(kept.append)  # which welcomes no second one at once
             while kept:
                 yield kept.pop()
 
@@ -225,7 +212,7 @@ class WorkerConnection(asyncio.Protocol):
             self._news.set_result(None)
 
 
-async def to_socket(address: Address, make: Callable[[], WorkerConnection], data: bytes) -> WorkerConnection:
+async def to_socket(address: Address, make: Callable[[], C], data: bytes) -> C:
     """Connect to a Unix socket, and send; OSError if nobody listens."""
     connection, loop = socket.socket(socket.AF_UNIX), asyncio.get_running_loop()
     try:
@@ -243,7 +230,7 @@ async def to_socket(address: Address, make: Callable[[], WorkerConnection], data
     return exchange
 
 
-async def to_host(address: Address, make: Callable[[], WorkerConnection], data: bytes) -> WorkerConnection:
+async def to_host(address: Address, make: Callable[[], C], data: bytes) -> C:
     """Connect to another machine, and send; ConnectionError if it cannot be reached."""
     name = address.name if address.tls is not None else None
     try:
@@ -291,8 +278,12 @@ async def ask(
 ) -> tuple[Head, bytes]:
     """Return the whole answer to a request; Broken, OSError or TimeoutError if there is none."""
     async with asyncio.timeout(seconds):
-        exchange = await WorkerConnection.begin(address, method, target, headers, body)
-        try:
-            return await exchange.head(), await exchange.whole()
-        finally:
-            exchange.close()
+        return await whole_of(await WorkerConnection.begin(address, method, target, headers, body))
+
+
+async def whole_of(exchange: WorkerConnection) -> tuple[Head, bytes]:
+    """Return the whole answer, and close the connection."""
+    try:
+        return await exchange.head(), await exchange.whole()
+    finally:
+        exchange.close()

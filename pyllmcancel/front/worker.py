@@ -35,7 +35,7 @@ LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the
 
 
 class Reports(Protocol):
-    """The part of the `Keeper` that a worker reports to."""
+    """The part of the `Keeper` that workers report to."""
 
     silence: float
 
@@ -46,50 +46,30 @@ class Reports(Protocol):
     def has_ended(self, process: ModelProcess, status: int) -> None: ...
     def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
+    def is_forgotten(self, worker: RemoteWorker) -> None: ...
 
 
 class Worker:
-    """Used in the event loop only.
-
-    Attributes
-    ----------
-    name
-        Its own name; empty until it is known.
-    model
-        The model that it serves; likewise.
-    address
-        Where it listens, and the key by which it knows the front.
-    progress
-        The share of the load that is done; None before it tells.
-    n_slots
-        The number of requests that it computes at once, once it serves.
-    answered_at
-        When it last said how it is, in monotonic seconds.
-    on_leave
-        Called when others should go on with its requests: with True if it does not answer, with False if it ends in
-        order.
-    given_away
-        The owners and names of answers that others went on with: what it may have of them is not the answer.
-    clock_ahead
-        What its monotonic clock has more than this process', in seconds.
-    """
+    """Used in the event loop only."""
 
     def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
-        self.name = name
-        self.model = model
-        self.address = address
+        self.name = name  # its own; empty until it is known
+        self.model = model  # that it serves; likewise
+        self.address = address  # where it listens, and the key by which it knows the front
         self._keeper = keeper
-        self.progress: float | None = None
+        self.progress: float | None = None  # the share of the load that is done; None before it tells
         self.stage = "loading"
         self._told: Any = None  # of its load, when that was asked for last
-        self.n_slots = 1
+        self.n_slots = 1  # the number of requests that it computes at once, once it serves
         self.is_ready = False
-        self.clock_ahead = 0.0
-        self.answered_at = time.monotonic()
+        self.clock_ahead = 0.0  # the seconds that its monotonic clock has more than this process'
+        self.answered_at = time.monotonic()  # when it last said how it is
+        # Called when others should go on with its requests: with True if it does not answer, with False if it ends in
+        # order.
         self.on_leave: set[Callable[[bool], object]] = set()
-        self.given_away: set[tuple[str, str]] = set()
         self._stopped = False  # set by `stop`
         self._wanted = asyncio.Event()  # set to have it asked at once
+        self._pause = LOOK_LATER  # seconds until it is asked otherwise
         self._task = asyncio.create_task(self._live(), name=f"worker {name or address.host}")
 
     @property
@@ -114,10 +94,6 @@ class Worker:
                     await self._wanted.wait()
             self._wanted.clear()
             await self._look()
-
-    @property
-    def _pause(self) -> float:
-        return LOOK_LATER
 
     async def _look(self) -> None:
         asked_at, why, silent = time.monotonic(), "does not answer", False
@@ -169,15 +145,7 @@ class Worker:
 
 
 class ModelProcess(Worker):
-    """One life of a model's process.
-
-    Parameters
-    ----------
-    environment
-        Variables to add to those of this process.
-    write
-        Called with lines of its log.
-    """
+    """One life of a model's process, with `environment` beside the variables of this one. `write` gets its log."""
 
     def __init__(
         self,
@@ -195,6 +163,7 @@ class ModelProcess(Worker):
         self._child = Child(command, self._take_lines, environment)
         self._killing: asyncio.TimerHandle | None = None
         super().__init__(name, model, address, keeper)
+        self._pause = LOOK_EVERY
 
     @property
     def pid(self) -> int | None:
@@ -221,21 +190,15 @@ class ModelProcess(Worker):
             self.is_ready = False
             self._keeper.has_ended(self, status)
 
-    @property
-    def _pause(self) -> float:
-        return LOOK_LATER if self.is_ready else LOOK_EVERY
-
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         self.answered_at = time.monotonic()
         if not (self.is_ready or self._stopped):
-            self.is_ready, self.n_slots = True, int(told.get("slots", 1))
+            self.is_ready, self.n_slots, self._pause = True, int(told.get("slots", 1)), LOOK_LATER
             self._keeper.is_ready(self)
         self._keeper.has_answered(self)
 
     def stop(self, *, kill: bool, patience: float) -> None:
-        """End the process: at once, or after its drain, for which it has `patience` seconds. Idempotent: a second
-        signal would end the drain.
-        """
+        """End the process, at once or after a drain of `patience` seconds. Idempotent: a second signal ends drains."""
         self.is_ready = False
         if not self._stopped or kill:
             self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)

@@ -174,9 +174,7 @@ class WorkerLink:
         return text
 
     def send_state(self) -> None:
-        """Send how far the request is, if that has changed, or if the front waits for its end. A front that does not
-        read gets it later.
-        """
+        """Send how far the request is, if that has changed or the front waits for its end; later if it lags."""
         request = self._request
         if request is None or request.ended.done() or not self._connection.keeps_up:
             return
@@ -209,9 +207,7 @@ class WorkerLink:
             pass
 
     def _ending(self) -> bytes:
-        """Return the frame of the request's ending, once. It comes before the answer's end, so that the front knows of
-        the ending when its client does.
-        """
+        """Return the frame of the request's ending, once. It comes before the answer's end: clients know no sooner."""
         request = self._request
         if request is None or self._has_ending or not request.ended.done():
             return b""
@@ -315,9 +311,7 @@ def link_of(scope: Scope) -> WorkerLink | None:
 
 
 async def delivered_before(scope: Scope, receive: Receive, n_before: int) -> tuple[Delivered | None, Receive]:
-    """Read the bytes that tell what was delivered, and return that with the function that receives the rest of the
-    body.
-    """
+    """Read the bytes that tell what was delivered; return that, and the function that receives the rest of the body."""
     if not n_before:
         return None, receive
     read, message = bytearray(), dict[str, Any](more_body=True)

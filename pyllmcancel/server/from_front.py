@@ -7,9 +7,10 @@ that only the front may send are dropped. Plain ASGI.
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from pyllmcancel.server.behind import AGAIN, LINK
@@ -17,6 +18,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.error_handlers import invalid_body
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
+from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_TO_WORKERS
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.server.responses.stored import Responses
 
+S = TypeVar("S", bound="Said")
 WORKER_PATH, WORKERS_PATH = "/v1/worker", "/v1/workers"  # of a worker's endpoint, and of its front's
 KEY_HEADER = b"x-worker-key"
 OWNER = b"x-front-owner"
@@ -42,30 +45,6 @@ class Said(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Message(Said):
-    owner: str
-    id: str
-
-
-class AskPart(Message):
-    """Ask for a conversation up to this response, with its output; without `items` only what is missing of it."""
-
-    kind: Literal["ask_part"] = "ask_part"
-    items: bool
-
-
-class HavePart(Message):
-    """Take a part of a conversation that another worker has: a request follows that goes on from it."""
-
-    kind: Literal["have_part"] = "have_part"
-    items: list[dict[str, Any]]
-    missing: str | None
-
-
-Asked = AskPart | HavePart
-ASKED: TypeAdapter[Asked] = TypeAdapter(Annotated[Asked, Field(discriminator="kind")])
-
-
 class Part(Said):
     """A part of a conversation."""
 
@@ -73,8 +52,15 @@ class Part(Said):
     missing: str | None  # the response before it, which is not here; the one that was asked for if nothing is here
 
 
-class Done(Said):
-    """There is nothing to say."""
+class Message(Said):
+    """Ask for a conversation up to a response, with its output; or hand a part of it over, which another worker has,
+    before a request that goes on from it.
+    """
+
+    owner: str
+    id: str
+    items: bool = False  # else only what is missing of it is asked for
+    part: Part | None = None  # that is handed over
 
 
 class Messages:
@@ -83,13 +69,12 @@ class Messages:
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
 
-    async def __call__(self, content: bytes, _scope: Scope) -> Said:
-        match checked(ASKED, content):
-            case AskPart(owner=owner, id=response_id, items=items):
-                return Part.model_construct(**await self._responses.part(owner, response_id, items=items))
-            case HavePart(owner=owner, id=response_id, items=items, missing=missing):
-                self._responses.have(owner, response_id, items, missing)
-        return Done()
+    async def __call__(self, content: bytes, _scope: Scope) -> Part:
+        message = checked(Message, content)
+        if message.part is None:
+            return Part.model_construct(**await self._responses.part(message.owner, message.id, items=message.items))
+        self._responses.have(message.owner, message.id, message.part.items, message.part.missing)
+        return Part(items=[], missing=None)
 
 
 # -- the key ----------------------------------------------------------------------------------------------------------
@@ -122,10 +107,9 @@ class Keyed:
         try:
             if not has_key:
                 raise ApiError(401, "missing or wrong worker key", "authentication_error", code="invalid_worker_key")
-            if scope["method"] != "POST":
-                allowed = {"Allow": "POST"}
-                raise ApiError(405, "this path takes POST", code="method_not_allowed", extra_headers=allowed)
-            said = await self._act(await body_of(receive), scope)
+            said = await self._act(await body_of(receive, MAX_BODY), scope)
+        except ClientLeft:
+            return Response()
         except Exception as error:
             shown = api_error(error)
             if shown.status == 500:
@@ -155,24 +139,25 @@ def owner_header(scope: Scope, *, sees_all: bool) -> tuple[bytes, bytes]:
     return OWNER, b"%d%d%b" % (exchange_of(scope).is_admin, sees_all, owner_of(scope).encode())
 
 
-def checked(adapter: TypeAdapter[Any], content: bytes) -> Any:
+def checked(kind: type[S], content: bytes) -> S:
     """Return the message; ApiError 400 if the JSON is none."""
     try:
-        return adapter.validate_json(content)
+        return kind.model_validate_json(content)
     except ValidationError as error:
         raise invalid_body(error) from None
 
 
-async def body_of(receive: Receive) -> bytes:
-    """Read the body; ApiError 413 if it is too long."""
-    body = bytearray()
-    while True:
+async def body_of(receive: Receive, most: float = math.inf) -> bytes:
+    """Read the body; ApiError 413 if it is too long, ClientLeft if its sender leaves before its end."""
+    pieces, length, more = list[bytes](), 0, True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ApiError(499, "the sender has left", code="sender_left")
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            limit = f"a message has at most {MAX_BODY:,} bytes"
+            raise ClientLeft
+        pieces.append(message.get("body", b""))
+        length += len(pieces[-1])
+        if length > most:
+            limit = f"a message has at most {most:,} bytes"
             raise ApiError(413, limit, code="body_too_large", extra_headers={"Connection": "close"})
-        if not message.get("more_body", False):
-            return bytes(body)
+        more = message.get("more_body", False)
+    return b"".join(pieces)

@@ -8,8 +8,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled
-from pyllmcancel.front.forwarding import ClientAnswer
-from pyllmcancel.front.link import Delivery
+from pyllmcancel.front.forwarding import ClientAnswer, RelayedAnswer
 from pyllmcancel.front.requests import FrontRequest
 
 
@@ -33,12 +32,13 @@ async def test_nothing_is_written_to_a_connection_that_has_failed() -> None:
 async def test_a_stream_that_its_second_process_does_not_begin_ends_with_its_cancel() -> None:
     async def send(_: Any) -> None: ...
 
-    request, answer = FrontRequest(), ClientAnswer({"state": {}, "http_version": "1.1"}, send)
+    request = FrontRequest()
+    answer = RelayedAnswer({"state": {}, "http_version": "1.1"}, send, request)
     await answer.begin(200, [(b"content-type", b"text/event-stream")])
     request.cancellation.request(CancelReason.SUPERSEDED)
     link: Any = None
     with pytest.raises(RequestCancelled) as caught:
-        await Delivery(request, answer).begin(link, 499, [(b"content-type", b"application/json")], [])
+        await answer.begin_as(link, 499, [(b"content-type", b"application/json")], [])
     assert caught.value.reason == "superseded"
 
 
@@ -50,18 +50,18 @@ async def test_a_piece_that_waits_for_its_client_when_the_request_is_cancelled_i
         await reads.wait()
         sent.append(message.get("body", b""))
 
-    request, answer = FrontRequest(), ClientAnswer({"state": {}, "http_version": "1.1"}, send)
-    delivery = Delivery(request, answer)
+    request = FrontRequest()
+    answer = RelayedAnswer({"state": {}, "http_version": "1.1"}, send, request)
     reads.set()
     await answer.begin(200, [])
-    await delivery.write(b"1")
+    await answer.deliver(b"1")
     reads.clear()
-    writing = asyncio.create_task(delivery.write(b"2"))
+    writing = asyncio.create_task(answer.deliver(b"2"))
     await asyncio.sleep(0)  # it waits
     request.cancellation.request(CancelReason.EXPLICIT)
     writing.cancel()
     await asyncio.wait([writing])
-    await delivery.write(b"3")
+    await answer.deliver(b"3")
     reads.set()
-    await delivery.end()
+    await answer.finish()
     assert b"".join(sent) == b"123"

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.front import forwarding, upstream
+from pyllmcancel.front import upstream
 from pyllmcancel.front.replica import State
+from pyllmcancel.server.from_front import body_of
 from pyllmcancel.server.limits import SMALL_BODY
 from pyllmcancel.shares import Shares
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
@@ -82,7 +83,7 @@ async def test_a_request_that_waits_for_the_end_of_its_process_can_be_cancelled(
 async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
     monkeypatch: pytest.MonkeyPatch, world: RouterWorld, length: int
 ) -> None:
-    read, n_kept = forwarding.read_body, 0
+    n_kept = 0
 
     class Body(bytes):
         def __init__(self, _: bytes) -> None:
@@ -93,10 +94,10 @@ async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
             nonlocal n_kept
             n_kept -= 1
 
-    async def read_body(receive: Any) -> bytes:
-        return Body(await read(receive))
+    async def read(receive: Any) -> bytes:
+        return Body(await body_of(receive))
 
-    monkeypatch.setattr("pyllmcancel.front.router.read_body", read_body)
+    monkeypatch.setattr("pyllmcancel.front.router.body_of", read)
     monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, several=False))
     await world.streaming("a", until="end", more="x" * length)
     gc.collect()

@@ -21,8 +21,9 @@ class Replicas:
 
     def send(self, *names: Name, owner: str = "", weight: int = 0, to: str | None = None) -> Ticket:
         """Send a request to the chosen process, or to the one that is said."""
-        ticket = Ticket(to or self.chosen(*names, owner=owner, weight=weight), 0.0)
-        self.places.note(ticket, Claim("m", owner, names, weight))
+        name = to or self.chosen(*names, owner=owner, weight=weight)
+        ticket = Ticket(name, 0.0, Claim("m", owner, names, weight))
+        self.places.note(ticket)
         self.workers[ticket.name].running.add(ticket)
         return ticket
 

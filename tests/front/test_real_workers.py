@@ -106,7 +106,7 @@ def test_a_storm_leaves_nothing_and_every_cancel_is_heard(site: Site) -> None:
 
 def test_without_the_key_a_worker_serves_nobody(site: Site) -> None:
     body = {"prompt": "x", "max_tokens": 1}
-    message = {"kind": "ask_part", "owner": "", "id": "x", "items": True}
+    message = {"owner": "", "id": "x", "items": True}
     told = {"X-Front-Owner": "11", "X-Front-Link": "1", "X-Arrived": "1.0 1"}
     for client in (site.named, site.registered):
         assert client.get("/health").json() == {"status": "ok", "waiting": 0, "running": 0}

@@ -218,7 +218,7 @@ async def test_a_worker_registers_and_leaves_and_its_model_stays_known(tmp_path:
             assert (await world.complete("m").end()).status == 503
             assert (await register(world, {"x-worker-key": "no"}, port=x.port).end()).status == 401
             assert (await register(world, {}, port=x.port).end()).status == 401
-            assert (await world.begin("GET", WORKERS, headers=KEY).end()).status == 405
+            assert (await world.begin("GET", WORKERS, headers=KEY).end()).status == 400
             assert (await register(world, KEY, port=0).end()).status == 400
             assert (await register(world, KEY, port=1, url="ftp://x:1").end()).status == 400
             assert not world.keeper.roster.replicas
@@ -244,7 +244,7 @@ async def test_a_worker_that_says_nothing_more_is_forgotten(tmp_path: Path, monk
             await register(world, KEY, port=x.port).end()
             await world.until(lambda: is_loaded(world, "x"))
             monkeypatch.setattr(remotes, "FORGET_AFTER", 0.0)
-            world.app.state.router._remotes._until.update(dict.fromkeys(world.app.state.router._remotes._until, 0.0))
+            world.keeper.remotes._until.update(dict.fromkeys(world.keeper.remotes._until, 0.0))
             await world.until(lambda: "x" not in world.keeper.roster.replicas)
             assert not is_loaded(world, "m")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pyllmcancel.front.roster as rules
-from pyllmcancel.front.replica import FAILED_SECONDS, State, Ticket
+from pyllmcancel.front.replica import FAILED_SECONDS, Claim, State, Ticket
 from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 
 GIB = 1 << 30
@@ -28,7 +28,7 @@ class Machine:
             self.roster.add(name, **spec)
 
     def want(self, name: str, *, idle: bool = False) -> Ticket:
-        return self.roster.want(name, self.now, idle=idle)
+        return self.roster.want(name, self.now, Claim("", idle=idle))
 
     def drop(self, ticket: Ticket, keep: float | None = None) -> None:
         self.roster.drop(ticket, self.now, keep=keep)
@@ -295,7 +295,7 @@ class Simulation:
     def happen(self, kind: str, what: object) -> None:
         match kind, what:
             case "arrive", str(name):
-                ticket = self.roster.want(name, self.now)
+                ticket = self.roster.want(name, self.now, Claim(""))
                 self.open.add(ticket)
                 if self.random.random() < 0.2:
                     self.at(self.random.expovariate(1.0), "leave", ticket)

@@ -12,9 +12,9 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import UsageError
-from pyllmcancel.front import upstream
 from pyllmcancel.front.app import create_router_app
 from pyllmcancel.front.keeper import Keeper
+from pyllmcancel.front.link import FrontLink
 from pyllmcancel.front.place import Place
 from pyllmcancel.front.remotes import Remotes, Resolve
 from pyllmcancel.front.replica import State
@@ -67,10 +67,12 @@ class RouterWorld(Clients):
             "drain": 0.5,
             "write": self.log.append,
             "key": "key",
+            "autoload": autoload,
         }
         self.keeper = Keeper(Catalog(self.specs), self.read, self.command, **its, check=check or self.check)
-        remotes = None if places is None else Remotes(self.keeper, places, key="key", resolve=resolve)
-        self.app = create_router_app(config, self.keeper, autoload=autoload, remotes=remotes)
+        if places is not None:
+            self.keeper.remotes = Remotes(self.keeper, places, key="key", resolve=resolve)
+        self.app = create_router_app(config, self.keeper)
         self.exchanges: list[Exchange] = []
 
     def read(self) -> Catalog:
@@ -187,14 +189,14 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
 
 def sending(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """The event is set when a request has been sent to a process, which may have read nothing of it."""
-    begin, sent = upstream.WorkerConnection.begin, asyncio.Event()
+    begin, sent = FrontLink.begin, asyncio.Event()
 
-    async def begun(*given: Any) -> upstream.WorkerConnection:
+    async def begun(*given: Any) -> FrontLink:
         exchange = await begin(*given)
         sent.set()
         return exchange
 
-    monkeypatch.setattr("pyllmcancel.front.forwarding.WorkerConnection.begin", begun)
+    monkeypatch.setattr("pyllmcancel.front.relay.FrontLink.begin", begun)
     return sent
 
 

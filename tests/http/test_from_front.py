@@ -19,7 +19,7 @@ from tests.support.http_world import World, open_world
 
 KEY = {"x-worker-key": "the-key"}
 MESSAGES = "/v1/worker"
-ASKS = {"kind": "ask_part", "owner": "", "id": "x", "items": True}
+ASKS = {"owner": "", "id": "x", "items": True}
 
 
 def front(owner: str, *, is_admin: bool = False, sees_all: bool = False) -> dict[str, str]:
@@ -43,8 +43,8 @@ async def listed(world: World, headers: dict[str, str]) -> list[str]:
     return [one["id"] for one in (await world.get("/v1/requests", headers=headers)).json()["data"]]
 
 
-async def ask(world: World, kind: str, request_id: str, **fields: Any) -> Any:
-    answer = await world.served(MESSAGES, {"kind": kind, "owner": "ann", "id": request_id} | fields, headers=KEY)
+async def ask(world: World, request_id: str, **fields: Any) -> Any:
+    answer = await world.served(MESSAGES, {"owner": "ann", "id": request_id} | fields, headers=KEY)
     return answer.json()
 
 
@@ -78,12 +78,12 @@ async def test_without_the_key_nobody_is_believed_and_only_clients_with_api_keys
 @pytest.mark.parametrize(
     ("method", "body", "status"),
     [
-        ("GET", None, 405),
+        ("GET", None, 400),
         ("POST", b"{", 400),
         ("POST", {"kind": "no"}, 400),
         ("POST", ASKS | {"more": 1}, 400),
-        ("POST", ASKS | {"kind": "have_part", "items": [{}], "missing": None}, 400),
-        ("POST", ASKS | {"kind": "have_part", "items": [], "missing": "x"}, 400),
+        ("POST", ASKS | {"part": {"items": [{}], "missing": None}}, 400),
+        ("POST", ASKS | {"part": {"items": [], "missing": "x"}}, 400),
         ("POST", b"x" * 100, 413),
     ],
 )
@@ -99,11 +99,11 @@ async def test_what_is_no_message_is_refused(
 async def test_a_part_of_a_conversation_is_handed_over_and_used_once() -> None:
     async with open_worker() as one, open_worker() as other:
         made = await create(one, "first", input="hello", headers=front("ann"))
-        assert await ask(other, "ask_part", made["id"], items=True) == {"items": [], "missing": made["id"]}
-        assert await ask(one, "ask_part", made["id"], items=False) == {"items": [], "missing": None}
-        part = await ask(one, "ask_part", made["id"], items=True)
+        assert await ask(other, made["id"], items=True) == {"items": [], "missing": made["id"]}
+        assert await ask(one, made["id"], items=False) == {"items": [], "missing": None}
+        part = await ask(one, made["id"], items=True)
         assert len(part["items"]) == 2
-        await ask(other, "have_part", made["id"], **part)
+        await ask(other, made["id"], part=part)
         after = {"previous_response_id": made["id"], "input": "and"}
         assert (await create(other, "second", headers=front("ann"), **after))["previous_response_id"] == made["id"]
         error = await create(other, "third", 404, headers=front("ann"), **after)
@@ -113,7 +113,7 @@ async def test_a_part_of_a_conversation_is_handed_over_and_used_once() -> None:
 async def test_a_conversation_that_is_too_long_stays_where_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.server.responses.stored.MAX_TO_WORKERS", 10)
     made = await create(world, "first", input="hello", headers=front("ann"))
-    message = {"kind": "ask_part", "owner": "ann", "id": made["id"], "items": True}
+    message = {"owner": "ann", "id": made["id"], "items": True}
     assert (await world.post(MESSAGES, message, headers=KEY)).failure == (400, "elsewhere")
 
 
