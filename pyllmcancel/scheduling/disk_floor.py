@@ -28,13 +28,12 @@ from pyllmcancel.errors import UsageError, error_text
 from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
-from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched, Holder
 from pyllmcancel.scheduling.work_thread import WorkThread
 
 if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
     from pyllmcancel.scheduling.prefix_folder import Entry, PrefixFolder
-    from pyllmcancel.scheduling.swap_store import Holder
 
 logger = logging.getLogger("pyllmcancel.engine")
 

@@ -30,8 +30,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
-from pyllmcancel.scheduling.swap_store import NO_HOLDER, Holder, first_to_forget
+from pyllmcancel.scheduling.swap_space import (
+    MAX_COPIED_PER_REUSED,
+    MIN_SHARED_TOKENS,
+    NO_HOLDER,
+    Holder,
+    SwapSpace,
+    first_to_forget,
+)
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -265,7 +271,7 @@ class PrefixCache:
             self._swap.swap_out(found.seq, self._holders[found.seq], alone=alone)
         elif self._keeps_half(found.seq, found.n_shared):
             # The cells hold all tokens of the copy. A conversation needs one copy, not one for each turn.
-            self._swap.discard_copy(self._context.tokens(found.seq), self._holders[found.seq])
+            self._swap.discard(self._swap.copy_of(self._context.tokens(found.seq), self._holders[found.seq]))
         self._spent.discard(found.seq)
         self._holders[found.seq] = holder
         if found.source is not None:
@@ -368,7 +374,7 @@ class PrefixCache:
     @property
     def has_unsaved(self) -> bool:
         """True if the disk has not been offered every copy and every idle prefix."""
-        return bool(self._unsaved) or self._swap.has_fresh
+        return bool(self._unsaved or self._swap.fresh)
 
     def _save_copy(self) -> bool:
         """Have one of the copies in plain memory written to the disk, which costs this thread nothing."""
@@ -384,7 +390,7 @@ class PrefixCache:
         while self._disk is not None and self._disk.is_free and self._unsaved:
             seq = self._unsaved.pop()
             tokens, holder = self._context.tokens(seq), self._holders[seq]
-            if self._swap.has_copy(tokens, holder) or not self._disk.lacks(tokens, holder):
+            if self._swap.copy_of(tokens, holder) is not None or not self._disk.lacks(tokens, holder):
                 continue
             prefix = self._context.copy_out(seq, max_bytes=MAX_SAVED_BYTES)
             if prefix is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyllmcancel._native import SwappedPrefix
-    from pyllmcancel.scheduling.swap_store import Holder
+    from pyllmcancel.scheduling.swap_space import Holder
 
 logger = logging.getLogger("pyllmcancel.engine")
 

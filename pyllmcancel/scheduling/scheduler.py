@@ -16,8 +16,7 @@ from pyllmcancel.scheduling.named_slots import NamedSlots, number_of
 from pyllmcancel.scheduling.neighbours import GraphDebt, Move, best_move, bytes_of_graph, runs_of
 from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.step_planner import StepPlanner
-from pyllmcancel.scheduling.swap_space import MAX_COPIED_BYTES, Fetched
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_BYTES, Fetched, Holder
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, Context

@@ -9,7 +9,7 @@ from pyllmcancel.requests.request import Choice
 from pyllmcancel.scheduling.neighbours import Move, best_move, runs_of
 from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.scheduler import Scheduler
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import Holder
 from tests.support.driver import MakeDriver
 from tests.support.fake_native import BYTES_PER_CELL, Context, Model
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with

@@ -12,7 +12,7 @@ from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 from pyllmcancel.scheduling.scheduler import Scheduler
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import Holder
 from tests.support import fake_native
 from tests.support.bare_requests import bare_request
 from tests.support.driver import MEMORIES, Driver, MakeDriver, RecordingSink, Tracked
