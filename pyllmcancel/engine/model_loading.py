@@ -55,7 +55,7 @@ def load_workload(config: EngineConfig, native: Any, progress: Progress | None) 
         workload = Embedding.on(model, pooling, config, native)
         if pooling is Pooling.RANK and len(model.labels) > 1:
             logger.info("documents are ranked by their score for %r, of %s", model.labels[0], model.labels)
-    if (why := workload.varies_because) is None:
+    if (why := workload.facts.varies_because) is None:
         logger.info("an answer depends on its own request only")
     else:
         logger.info("the last bits of an answer may depend on other requests: %s", why)

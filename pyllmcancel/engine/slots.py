@@ -66,7 +66,7 @@ class Slots:
         in a file, yet.
         """
         generation = self._generation
-        return state_identity(generation.context, generation.config, generation.native, known)
+        return state_identity(generation.core, generation.facts.config, generation.native, known)
 
     def blank_prefix(
         self, tokens: Sequence[int], least: int, parts: Sequence[tuple[int, int]]

@@ -128,17 +128,15 @@ class Forecast(NullObserver):
 
     Parameters
     ----------
-    order
-        Returns the scheduler's order among owners as it is now: a copy.
+    shares
+        The scheduler's order among owners.
     slots, max_running
         The number of slots, and the limit of an owner's running requests.
     """
 
-    def __init__(
-        self, registry: Registry, order: Callable[[], FairShare], slots: int, max_running: int | None = None
-    ) -> None:
+    def __init__(self, registry: Registry, shares: FairShare, slots: int, max_running: int | None = None) -> None:
         self._registry = registry
-        self._order = order
+        self._shares = shares
         self._slots = slots
         self._max_running = max_running
         # Written by the engine thread, which computes steps.
@@ -251,7 +249,7 @@ class Forecast(NullObserver):
             if not one.paused
         ]
         is_known = self._prompt.value > 0.0
-        costs, order = (self._prompt.value, self._token.value), self._order()
+        costs, order = (self._prompt.value, self._token.value), self._shares.copy()
         stays = patience.after(now)
         played = starts(jobs, begun, order, costs, stays, slots=self._slots, most=self._max_running)
         return {

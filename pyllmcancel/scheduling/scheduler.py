@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.requests.request import Choice, Request
     from pyllmcancel.scheduling.disk_floor import DiskFloor
-    from pyllmcancel.scheduling.step_cost import StepCostModel
     from pyllmcancel.step import StepItem
 
 HEADROOM = 16  # cells that a starting choice leaves free for each running one, so that none is preempted at once
@@ -57,8 +56,9 @@ class Scheduler:
         self._disk = disk
         self._named = NamedSlots() if config.named_slots else None
         on_cpu = not context.is_offloaded
-        self._shares = FairShare()
-        self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
+        self.shares = FairShare()
+        self._planner = StepPlanner(context, config, self.shares, on_cpu=on_cpu)
+        self.cost = self._planner.cost
         self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0, disk=disk)
         self._debt = GraphDebt(bytes_of_graph(context.model.size, on_cpu=on_cpu))
         # A copy takes no longer than a graph, or than one for a new request.
@@ -78,14 +78,6 @@ class Scheduler:
         self._most_active = self._slots
         self.n_preempted = 0
         self.n_moved = 0
-
-    @property
-    def cost(self) -> StepCostModel:
-        return self._planner.cost
-
-    def order(self) -> FairShare:
-        """Return a copy of the order in which owners' choices start; may be called from any thread."""
-        return self._shares.copy()
 
     @property
     def active(self) -> list[Choice]:
@@ -140,16 +132,18 @@ class Scheduler:
         self._pending.extendleft(reversed(leader.siblings))
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        """Return which of these waiting requests starts now; None if a pending choice is next, or has to wait.
+        """Return which of these waiting requests, the next one of each owner, starts now; None if a pending choice is
+        next, or has to wait.
 
-        `heads` has the next request of each owner.
+        Called with the registry's lock held, so it must be quick. `Generation.start` follows for the returned request,
+        unless that request is cancelled in between.
         """
         leaders = {request.choices[0]: request for request in heads}
         if self._disk is not None and self._disk.n_fetches >= max(1, self._slots - len(self._active)):
             # Prefixes that are read take memory. The choices for which it was read may overtake the waiting ones.
             self._heads = []
             return None
-        choice = self._shares.next_start([*self._pending, *leaders], self.active)
+        choice = self.shares.next_start([*self._pending, *leaders], self.active)
         starts = choice in leaders and self._giving_way_to(choice) is not None
         self._heads = [] if starts else list(leaders)
         return leaders[choice] if choice is not None and starts else None
@@ -158,7 +152,7 @@ class Scheduler:
         """Start at most `most` pending choices, as long as there is room or others give way; return those started."""
         started: list[Choice] = []
         while most is None or len(started) < most:
-            choice = self._shares.next_start([*self._pending, *self._heads], self.active)
+            choice = self.shares.next_start([*self._pending, *self._heads], self.active)
             if choice is None or choice not in self._pending:
                 break
             giving_way = self._giving_way_to(choice)
@@ -168,7 +162,7 @@ class Scheduler:
                 self._preempt(other, keep=True)
             self._pending.remove(choice)
             self._open(choice)
-            self._shares.note_start(choice)
+            self.shares.note_start(choice)
             started.append(choice)
         self._heads = []
         return started
@@ -216,7 +210,7 @@ class Scheduler:
         """Return the next step's items, empty when nothing is running. May preempt."""
         items = self._planner.plan(self._active)
         while items and not self._make_room(sum(item.n_tokens for item in items)):
-            self._preempt(self._shares.first_to_go(self.active), keep=False)
+            self._preempt(self.shares.first_to_go(self.active), keep=False)
             items = self._planner.plan(self._active)
         self._planner.note(items, self._active)
         self._note_graphs(items)
@@ -238,11 +232,11 @@ class Scheduler:
         return self._cache.maintenance_is_due
 
     def maintain(self) -> None:
-        """Cache housekeeping before a step, after all events are published: it may take some milliseconds."""
+        """Do cache housekeeping before a step, after all events: it may take some milliseconds now and then."""
         self._cache.maintain(self._active)
 
     def maintain_idle(self) -> bool:
-        """Cache housekeeping while nothing runs or waits; False if nothing is left to do."""
+        """Do cache housekeeping while no request runs or waits; False if nothing is left to do."""
         return self._cache.maintain_idle()
 
     @property
@@ -338,6 +332,7 @@ class Scheduler:
         self._planner.undo()
 
     def suspect(self, seqs: Iterable[int]) -> None:
+        """Compute each of these sequences of a failed step alone, next."""
         self._planner.suspect(seqs)
 
     def recover_from_no_room(self) -> bool:
@@ -351,7 +346,7 @@ class Scheduler:
             return True
         if len(self._active) < 2:
             return False
-        self._preempt(self._shares.first_to_go(self.active), keep=False)
+        self._preempt(self.shares.first_to_go(self.active), keep=False)
         # By our own count there may be room for the choice, and it would start again in the next turn.
         self._most_active = len(self._active)
         return True
@@ -363,7 +358,7 @@ class Scheduler:
         giving_way: list[Choice] = []
         running = self.active
         while not self._fits(choice, running):
-            other = self._shares.gives_way_to(choice, running)
+            other = self.shares.gives_way_to(choice, running)
             if other is None:
                 return None
             running.remove(other)

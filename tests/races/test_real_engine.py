@@ -290,13 +290,13 @@ def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files
     def compute_until(reached: Callable[[], bool]) -> None:
         while not reached():
             items, _ = generation.plan(NullObserver())
-            generation.take(generation.compute(items).rows, NullObserver())
+            generation.take(generation.steps.compute(items).rows, NullObserver())
 
     (waiting,), (urgent,) = background.choices, interactive.choices
-    generation.admit(background, NullObserver())
+    generation.start(background, NullObserver())
     compute_until(lambda: len(waiting.generated) == 3)
-    assert generation.choose([interactive]) is interactive
-    generation.admit(interactive, NullObserver())
+    assert generation.scheduler.choose([interactive]) is interactive
+    generation.start(interactive, NullObserver())
     assert waiting.seq is None
     compute_until(lambda: urgent.finish_reason is not None)
     generation.plan(NullObserver())

@@ -110,8 +110,8 @@ def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -
     two_prompts, other = generation.request(owner="a"), generation.request(owner="b")
     for request, prompts in ((two_prompts, [[1], [2]]), (other, [[3]])):
         generation.fill(request, prompts, params, RecordingSink())
-        assert generation.choose([request]) is request
-        generation.admit(request, NullObserver())
+        assert generation.scheduler.choose([request]) is request
+        generation.start(request, NullObserver())
     assert generation.scheduler.active == [two_prompts.choices[0], other.choices[0]]
     assert generation.scheduler.n_preempted == 0
 
