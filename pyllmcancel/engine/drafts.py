@@ -173,7 +173,7 @@ class Drafts:
         costs = model.costs.with_drafts(self._costs, n_items, n_items)
         saved = drafts.saved_by_model(most, costs, n_other_rows=n_items - 1, n_other_tokens=n_other_tokens)
         if saved and model.is_worth_catching_up(choice, saved * (self._costs.of(1) or math.inf)):
-            drafts.await_model()
+            drafts.n_since_draft = 0  # the model is about to propose tokens
             late.append(choice)
         return 0
 

@@ -330,12 +330,8 @@ class Engine(Calls):
         """
         self._check_not_forked()
         if self.config.refuse_late and not again:
-            self.check_in_time(request)
+            self._forecast.check(request, self.config.request_timeout)
         self.arrivals.accept(request, again=again)
-
-    def check_in_time(self, request: Request) -> None:
-        """Raise LateError if a filled request would miss its deadline, even if all goes well; see `refuse_late`."""
-        self._forecast.check(request, self.config.request_timeout)
 
     def _check_not_forked(self) -> None:
         if self.forked:

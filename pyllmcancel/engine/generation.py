@@ -17,10 +17,10 @@ from pyllmcancel.engine.choices import ChoiceMaker
 from pyllmcancel.engine.disk_cache import close_disk
 from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.encoding import Encoding
-from pyllmcancel.engine.media_loading import library_of
 from pyllmcancel.engine.steps import DecodeSteps
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
+from pyllmcancel.media.library import MediaLibrary
 from pyllmcancel.requests.adapter_table import AdapterTable
 from pyllmcancel.requests.request import Choice, Request
 from pyllmcancel.scheduling.scheduler import Capacity, Scheduler
@@ -86,8 +86,17 @@ class Generation(Workload):
         self.steps = DecodeSteps(context, self.scheduler, self._drafts, run_ahead=config.steps_ahead)
         self._encoding = None if encoder is None else Encoding(encoder, native)
         self._foreground_computes = False  # requests that are not idle, or they will at once
+        media: MediaLibrary | None = None
         if encoder is not None:
             context.take_turns(encoder)
+            media = MediaLibrary(
+                encoder,
+                model,
+                new_flag=native.CancelFlag,
+                image_size=native.image_size,
+                cache_bytes=config.media_cache_mib << 20,
+                n_batch=context.n_batch,
+            )
         self.facts = Facts(
             model=model,
             config=config,
@@ -96,7 +105,7 @@ class Generation(Workload):
             capacity=Capacity(config.parallel, context.n_cells),
             n_slots=max(config.parallel, context.n_seq_max),
             varies_because=varies_because(model, context, config, native.kernel_features()),
-            media=None if encoder is None else library_of(encoder, context, config, native),
+            media=media,
             draft_sources=self._drafts.sources,
         )
         self._choice_maker = ChoiceMaker(model, native, self.facts.adapters, heals=config.token_healing)
@@ -162,8 +171,8 @@ class Generation(Workload):
         """Return whether a request can go on later only: its reader is slow, its prefix is being read, or others come
         first.
         """
-        gives_way = request.is_idle and (self._foreground_computes or request.held_by_front)
-        return gives_way or request.sink.full or self.scheduler.is_fetching(request)
+        waits = request.is_idle and (self._foreground_computes or request.held_by_front)
+        return waits or request.sink.full or self.scheduler.is_fetching(request)
 
     def start(self, request: Request, observer: Observer) -> list[Update]:
         """Take over a request that has left the queue."""
@@ -173,7 +182,7 @@ class Generation(Workload):
             request.paused = True
             return []
         # Only the leader that was chosen may be taken: another owner's request may be next.
-        return self._started(self.scheduler.admit(most=1), observer)
+        return self._started(self.scheduler.start_pending(most=1), observer)
 
     def release(self, request: Request, *, keep: bool) -> None:
         """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""
@@ -210,7 +219,7 @@ class Generation(Workload):
         """Start choices that wait for a slot, and return the next step, with its drafts and each constraint's allowed
         tokens. A constraint that fails ends its request.
         """
-        updates = self._started(self.scheduler.admit(), observer)
+        updates = self._started(self.scheduler.start_pending(), observer)
         moved = self.scheduler.gather()
         if moved is not None:
             moved.slot = moved.seq
@@ -268,7 +277,7 @@ class Generation(Workload):
             expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
             if expires or self._must_pause(request) != request.paused:
                 return False
-        if self.scheduler.maintenance_is_due or self.scheduler.gathering_is_due:
+        if self.scheduler.cache.maintenance_is_due or self.scheduler.debt.is_due:
             return False
         return not self._drafts.are_due(self.scheduler.active)
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyllmcancel.engine.jobs import Jobs
+from pyllmcancel.engine.slots import Jobs
 from pyllmcancel.errors import error_text
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
@@ -143,7 +143,7 @@ class EngineLoop:
         # Before admission, too: the next request may wait for nothing but a slot that is given back here.
         self._workload.pause(self._running, foreground_comes=self._has_idle and self._registry.foreground_comes)
         self._publish()
-        self._admit()
+        self._start_waiting()
         self._step_began = time.monotonic()  # a draft model may compute
         items, updates = self._workload.plan(self._observer)
         self._step_began = None
@@ -219,7 +219,7 @@ class EngineLoop:
 
     # -- requests: in and out -----------------------------------------------------------------------------------------
 
-    def _admit(self) -> None:
+    def _start_waiting(self) -> None:
         while (request := self._registry.take_next(self._choose, foreground_runs=self._foreground_runs)) is not None:
             self._watcher.look((request,))
             if request.cancellation.requested:
@@ -298,19 +298,13 @@ class EngineLoop:
         began = self._step_began = time.monotonic()
         with self._rest_may_end(members):
             outcome = self._steps.compute(items)
-        step = ComputedStep(items, members, outcome, began, time.monotonic() - began)
-        self._note_ahead(step)
-        self._record(step)
-        self._take(step)
+        self._end_step(ComputedStep(items, members, outcome, began, time.monotonic() - began))
 
     def _collect(self, *, goes_on: bool) -> None:
         items, members = self._steps.ahead, self._members_ahead
         with self._rest_may_end(members):
             outcome = self._steps.collect(goes_on=goes_on)
-        step = computed_ahead(items, members, outcome)
-        self._note_ahead(step)
-        self._record(step)
-        self._take(step)
+        self._end_step(computed_ahead(items, members, outcome))
 
     @contextmanager
     def _rest_may_end(self, members: Iterable[StepMember]) -> Iterator[None]:
@@ -326,14 +320,18 @@ class EngineLoop:
         finally:
             self._left += self._registry.take_back(rest)
 
-    def _note_ahead(self, step: ComputedStep) -> None:
-        """Note the step that has begun after this one, if one has: its members, its time, its cells."""
+    def _end_step(self, step: ComputedStep) -> None:
+        """Note the step that has begun after this one, if one has: its members, its time, its cells. Record this step,
+        and take its results.
+        """
         items = self._steps.ahead
         self._step_began = time.monotonic() if items else None
         if items:
             self._members_ahead = self._members_of(items)
             # The context cannot be asked while a step computes.
             self.occupancy = self.occupancy._replace(cells=self.occupancy.cells + step.n_tokens)
+        self._record(step)
+        self._take(step)
 
     def _members_of(self, items: list[StepItem]) -> list[StepMember]:
         return [self._workload.member(item) for item in items]

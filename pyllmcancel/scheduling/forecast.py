@@ -83,10 +83,7 @@ class Job:
 class Patience:
     """How long requests wait before they leave, by the product-limit estimate.
 
-    Parameters
-    ----------
-    waits
-        The seconds that requests waited so far, or until they started, each with False; or until they left, with True.
+    `waits` are the seconds of requests so far, or until they started, each with False; or until they left, with True.
     """
 
     def __init__(self, waits: Iterable[tuple[float, bool]]) -> None:
@@ -126,12 +123,7 @@ class Rate:
 class Forecast(NullObserver):
     """The forecast of an engine. `of` may be called from any thread.
 
-    Parameters
-    ----------
-    shares
-        The scheduler's order among owners.
-    slots, max_running
-        The number of slots, and the limit of an owner's running requests.
+    `shares` is the scheduler's order among owners, and `max_running` the limit of an owner's running requests.
     """
 
     def __init__(self, registry: Registry, shares: FairShare, slots: int, max_running: int | None = None) -> None:
@@ -297,18 +289,9 @@ def starts(
     """Iterate over the waiting jobs in the order in which they start, each with what is ahead of it; the last one,
     None, stands for the next request.
 
-    Parameters
-    ----------
-    waiting
-        Each owner's in their order.
-    running
-        The jobs that hold slots, the oldest first.
-    costs
-        The seconds of a token of a prompt, and of a step that decodes.
-    stays
-        Returns the probability that a waiting request is still there after a number of seconds.
-    most
-        The limit of an owner's running jobs.
+    The jobs of an owner wait in their order; the oldest running one is first, and an owner has `most` of those at most.
+    The `costs` are the seconds of a token of a prompt, and of a step that decodes. `stays` returns the probability that
+    a waiting request is still there after a number of seconds.
     """
     prompt_seconds, step_seconds = costs
     queues = defaultdict[str, deque[Job]](deque)
@@ -324,7 +307,7 @@ def starts(
         held = Counter(job.request.owner for job in running)
         heads = [queue[0] for owner, queue in queues.items() if queue and (most is None or held[owner] < most)]
         best = shares.next_start(heads, running)
-        other = None if best is None or len(running) < slots else shares.gives_way_to(best, running)
+        other = None if best is None or len(running) < slots else shares.preempted_for(best, running)
         if best is None or (len(running) >= slots and other is None):
             first = min(running, key=lambda one: one.end)
             running.remove(first)

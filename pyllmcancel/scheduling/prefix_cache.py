@@ -102,10 +102,6 @@ class PrefixCache:
         # By sequence: the holder of the tokens that it holds, or held last.
         self._holders = [NO_HOLDER] * context.n_seq_max
 
-    def __len__(self) -> int:
-        """Number of idle sequences."""
-        return len(self._idle)
-
     @property
     def n_cells(self) -> int:
         """The number of cells that only idle prefixes hold."""
@@ -369,7 +365,7 @@ class PrefixCache:
         """Copy a prefix ahead of its eviction, or for the disk; called while nothing runs or waits. False if nothing is
         left to copy for now.
         """
-        return self._copy_ahead() or self._save_copy() or self._save_one()
+        return self._copy_early() or self._save_copy() or self._save_one()
 
     @property
     def has_unsaved(self) -> bool:
@@ -398,7 +394,7 @@ class PrefixCache:
                 return True
         return False
 
-    def _copy_ahead(self) -> bool:
+    def _copy_early(self) -> bool:
         """Copy a prefix ahead of its eviction. With divided cells: the one in the sequence that the next request will
         take.
         """
@@ -406,12 +402,12 @@ class PrefixCache:
             return False  # every sequence may wait for the encoding of a picture
         if not self._context.kv_unified:
             seq = self._free_target((), NO_HOLDER)
-            return seq not in self._spent and self._swap.copy_ahead(seq, self._holders[seq])
+            return seq not in self._spent and self._swap.copy_early(seq, self._holders[seq])
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
             tokens, holder = self._context.tokens(seq), self._holders[seq]
             # The choices of one request share its prompt, for which one copy is enough.
-            if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_ahead(seq, holder):
+            if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_early(seq, holder):
                 return True
         return False
 

@@ -77,10 +77,6 @@ class Head:
         return len(self.tokens) // BYTES_PER_TOKEN
 
     @property
-    def n_state_bytes(self) -> int:
-        return sum(part.n_bytes for part in self.parts)
-
-    @property
     def holder(self) -> Holder:
         return Holder(self.owner, self.in_session, self.adapted)
 

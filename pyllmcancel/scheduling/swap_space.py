@@ -178,7 +178,7 @@ class SwapSpace:
         """Return whether `seq` is small enough that other requests can wait for its copy."""
         return self._context.swap_bytes(seq) <= MAX_COPIED_BYTES
 
-    def copy_ahead(self, seq: int, holder: Holder) -> bool:
+    def copy_early(self, seq: int, holder: Holder) -> bool:
         """Copy the content of idle `seq`, and leave it in its cells; False if it cannot be copied, or has been."""
         return not self._is_negligible(seq) and not self._has_copy(seq, holder) and self._copy(seq, holder, alone=False)
 

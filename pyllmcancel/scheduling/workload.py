@@ -1,4 +1,4 @@
-"""What an engine computes, generation or embeddings, and what the loop gets of it.
+"""Generation and embeddings as the loop sees them: their facts, their steps, and the updates that they return.
 
 The loop calls the workload, its scheduler and its steps, in the engine thread; these call neither the loop nor the
 readers. They return updates, which the loop publishes.
@@ -139,7 +139,7 @@ class Steps:
 
 
 class Workload:
-    """What generation and embeddings have in common. Used by the engine thread only.
+    """The base of generation and of embeddings. Used by the engine thread only.
 
     Attributes
     ----------
