@@ -41,9 +41,7 @@ def has_heads(config: EngineConfig) -> bool:
 def check_heads(config: EngineConfig, native: Any) -> None:
     """Check, from the file's header, that the model has heads of its own, and that they can draft.
 
-    Raises
-    ------
-    UsageError, ModelLoadError
+    Raises UsageError or ModelLoadError.
     """
     if has_draft_model(config):
         raise UsageError("answers are drafted by a draft model or by the model's own heads, not by both")
@@ -61,9 +59,7 @@ def check_heads(config: EngineConfig, native: Any) -> None:
 def check_drafting(config: EngineConfig, native: Any) -> None:
     """Check, from the files' headers, that the draft model can draft for the model, and that both fit into memory.
 
-    Raises
-    ------
-    UsageError, PlacementError, ModelLoadError
+    Raises UsageError, PlacementError or ModelLoadError.
     """
     assert config.draft_model is not None
     path = Path(config.model or packaged_model_path())
@@ -95,9 +91,7 @@ def load_draft_model(config: EngineConfig, native: Any, progress: Callable[[floa
     """Load the draft model, after the model and after `check_drafting`. `progress` is called with 1, since the model
     is loaded; returning False cancels the load.
 
-    Raises
-    ------
-    UsageError, PlacementError, ModelLoadError, LoadCancelled
+    Raises UsageError, PlacementError, ModelLoadError or LoadCancelled.
     """
     on_progress = None if progress is None else lambda _fraction: progress(1.0)
     try:

@@ -128,9 +128,7 @@ class DraftModel:
         """Make a context on a loaded draft model, or on a model that has heads, with as many cells as `context` has, in
         the same layout.
 
-        Raises
-        ------
-        ContextError
+        Raises ContextError.
         """
         heads = cls.source == HEADS
         own = config if heads else config.of_draft_model()

@@ -34,9 +34,7 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
     """Return `config` with a placement that fits, before anything is loaded. `progress`, as for `Engine.load`, is
     called before each measurement.
 
-    Raises
-    ------
-    UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
+    Raises UsageError, PlacementError, ModelLoadError, LoadCancelled or ContextError.
     """
     asked = config.placement
     placement, used = resolved(asked, native)

@@ -126,12 +126,8 @@ class PrefixCache:
     ) -> PrefixMatch:
         """Return the best match for a prompt of `holder`; there must be an idle sequence.
 
-        Parameters
-        ----------
-        fetched
-            A prefix that was read from the disk for this prompt.
-        own
-            A prefix that the prompt continues, however little it has in common with it, if nothing else has more.
+        A prefix was `fetched` from the disk for this prompt. The prompt continues its `own` prefix, however little it
+        has in common with it, if nothing else has more.
         """
         target = self._free_target(running, holder)
         lengths = self._common_prefixes(tokens, holder)
@@ -250,13 +246,8 @@ class PrefixCache:
         """Prepare `found.seq` for a choice of `holder`: it is no longer idle, and holds the prefix that was found.
 
         Its former content is swapped out. If nothing is `running`, the size of that content does not matter, because no
-        other request waits.
-
-        Returns
-        -------
-        int
-            The limit of leading tokens that the choice may reuse of what the sequence holds now: the prefix, or what is
-            left of the former content.
+        other request waits. Returns the limit of leading tokens that the choice may reuse of what the sequence holds
+        now: the prefix, or what is left of the former content.
         """
         n_usable = found.n_shared if found.keeps_own else holder.n_usable(self._holders[found.seq])
         del self._idle[found.seq]
