@@ -1,7 +1,7 @@
 """The engine, as the library and the server use it: submit a request, read its stream, cancel it.
 
 The life of a request: ``Engine.arrive`` → ``Registry.arrive`` (its id, its session) → ``Engine.fill`` →
-``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit, step, publish) → ``Endings.conclude``.
+``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (start, step, publish) → ``Endings.conclude``.
 ``Engine.submit`` does at once all that comes before the loop.
 
 A cancel goes ``Engine.cancel`` → ``Endings.cancel`` → ``Cancellation.request`` (the flag that the compiled core reads)

@@ -1,6 +1,6 @@
 """Generation, the loop's first workload: choices get slots, compute in steps, take their tokens, and leave.
 
-`Scheduler` says who has a slot, `Steps` computes, `Answers` makes text of tokens, and `Drafts` guesses tokens. A choice
+`Scheduler` says who has a slot, `DecodeSteps` computes, `add_token` makes text, and `Drafts` guesses tokens. A choice
 leaves the batch in the step in which it ends, and a request is over with its last choice.
 """
 

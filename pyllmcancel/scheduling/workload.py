@@ -126,7 +126,7 @@ class Steps:
         raise UsageError("no step is ahead")
 
     def take_late(self) -> StepResult | None:
-        """Return the outcome of the step ahead, if `Workload.take` had to wait for it because slots were to be given
+        """Return the outcome of the step ahead, if `Generation.take` had to wait for it because slots were to be given
         back.
         """
         return None
