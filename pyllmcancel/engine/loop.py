@@ -1,8 +1,8 @@
 """The engine thread's loop: it starts requests, computes planned steps, publishes results, and ends requests.
 
 One turn: end cancelled requests; expire late ones; pause requests that are not read, and resume those that are. Then
-publish, start requests, plan, publish; look for cancels once more; compute a step with the GIL released; take its results. The
-workload decides what to compute: `generation`, or `embeddings.workload`.
+publish, start requests, plan, publish; look for cancels once more; compute a step with the GIL released; take its
+results. The workload decides what to compute: `generation`, or `embeddings.workload`.
 
 A workload may begin the next step, of the same sequences, while this thread takes the results of the last one: one step
 *ahead* at most. The turn beside that step changes nothing: it publishes, looks for cancels and other changes, and waits
