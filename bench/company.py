@@ -48,7 +48,7 @@ def questions(config: EngineConfig, arguments: argparse.Namespace) -> list[Asked
     chance = random.Random(arguments.seed)
     with Engine.load(config) as engine:
         tokens = engine.model.tokenize(texts(chance), add_special=False)
-        most = min(arguments.longest, engine.workload.n_ctx - 80)
+        most = min(arguments.longest, engine.n_ctx - 80)
     asked = []
     for number in range(arguments.answers):
         share = number / max(arguments.answers - 1, 1)

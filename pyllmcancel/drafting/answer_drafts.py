@@ -44,7 +44,8 @@ class AnswerDrafts:
 
     `references` are further texts, the likeliest first, `costs` those of steps, which many answers share. The owner's
     other answers have taught the `experience`, and this one adds to it. `own`: the answer's own text is a source.
-    `model`: the source of a draft model or of heads, if they may propose tokens.
+    `model`: the source of a draft model or of heads, if they may propose tokens; `has_model` is set to False when they
+    fail.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class AnswerDrafts:
         self._last: tuple[str, bool, int] | None = None  # of the last draft: the source, if it is long, its length
         self._found: tuple[str, Match] | None = None  # by `look`
         self._model = model
-        self._has_model = model is not None  # until it fails
+        self.has_model = model is not None  # until it fails
         self.n_since_proposal = self.n_since_draft = 0  # tokens since a draft was looked for, and since one paid
         self.counts = dict.fromkeys(SOURCES, Counts())
 
@@ -105,7 +106,7 @@ class AnswerDrafts:
 
     def affords_found(self, price: float) -> bool:
         """Return whether the budget allows a draft of what `look` found, which may lose `price` steps."""
-        return self._found is not None and self._length_of(self._found).affords(price)
+        return self._found is not None and self._length_of(self._found).budget.affords(price)
 
     def take_found(self, n_tokens: int, price: float) -> list[int]:
         """Return a draft of what `look` found, which may lose `price` steps."""
@@ -116,14 +117,9 @@ class AnswerDrafts:
         self.n_since_draft = 0
         return match.tokens[:n_tokens]
 
-    @property
-    def has_model(self) -> bool:
-        """True if a draft model or heads may propose tokens of this answer."""
-        return self._has_model
-
     def saved_by_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> float:
         """Return the share of the time that the model's drafts would save; 0 if `propose` returned a better one."""
-        if self._model is None or not self._has_model or self._text_is_better(self._model):
+        if self._model is None or not self.has_model or self._text_is_better(self._model):
             return 0.0
         return self._length(self._model).saved(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
@@ -132,7 +128,7 @@ class AnswerDrafts:
 
         The `costs` include those of the draft model. `n_other_tokens` are those of other answers, which wait for it.
         """
-        if self._model is None or not self._has_model or self._text_is_better(self._model):
+        if self._model is None or not self.has_model or self._text_is_better(self._model):
             return 0
         return self._length(self._model).choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
@@ -144,14 +140,6 @@ class AnswerDrafts:
             return
         self._last = self._model, False, n_tokens
         self.n_since_draft = 0
-
-    def await_model(self) -> None:
-        """Note that the model is about to propose tokens: it computes the tokens before them."""
-        self.n_since_draft = 0
-
-    def drop_model(self) -> None:
-        """Go on without the model."""
-        self._has_model = False
 
     def _text_is_better(self, model: str) -> bool:
         if self._last is None:

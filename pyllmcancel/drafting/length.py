@@ -180,7 +180,7 @@ class DraftLength:
 
     def __init__(self, acceptance: Acceptance, budget: LossBudget | None = None) -> None:
         self.acceptance = acceptance
-        self._budget = budget or LossBudget()
+        self.budget = budget or LossBudget()
         self._price = 0.0  # of the draft that was chosen last
         self._n_chosen = 0
         self._n_idle = 0  # steps since the last draft
@@ -202,14 +202,10 @@ class DraftLength:
         k = most
         while k := best_draft([p], costs, k, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens:
             price = price_of(k, costs, n_other_rows + 1) * (1.0 + n_other_tokens)
-            if self.affords(price):
+            if self.budget.affords(price):
                 return k, price
             k -= 1
         return 0, 0.0
-
-    def affords(self, price: float) -> bool:
-        """Return whether the budget allows a draft of this price, in steps."""
-        return self._budget.affords(price)
 
     def take(self, n_tokens: int, price: float) -> None:
         """Take a draft whose length was chosen."""
@@ -225,14 +221,14 @@ class DraftLength:
     def learn_nothing(self) -> None:
         """Learn that the source gave no token, for which it took the time of one."""
         self.acceptance.learn(1, 0)
-        self._budget.settle(self._price / max(1, self._n_chosen), 0)
+        self.budget.settle(self._price / max(1, self._n_chosen), 0)
 
     def learn(self, n_drafted: int, n_accepted: int) -> None:
         """Learn what became of the draft that was chosen last. Not called if the step was aborted."""
         if not n_drafted:
             return
         self.acceptance.learn(n_drafted, n_accepted)
-        self._budget.settle(self._price, n_accepted)
+        self.budget.settle(self._price, n_accepted)
         if n_accepted == n_drafted:
             self._n_idle = PAUSE  # another one is tried at once
 

@@ -36,9 +36,6 @@ class TokenText:
     def extend(self, tokens: Iterable[int]) -> None:
         self._bytes += _packed(tokens)
 
-    def append(self, token: int) -> None:
-        self._bytes += TOKEN.pack(token)
-
     def __len__(self) -> int:
         return len(self._bytes) // SIZE
 

@@ -68,7 +68,7 @@ class PastAnswers:
     """The recent sequences of each owner: `most_bytes` bytes at most, and limits for each owner.
 
     `pieces` gives the bytes of a token, none for a control token; `tokenize` the tokens of bytes alone, which are not
-    used if their bytes are others.
+    used if their bytes are others. `n_bytes` is the memory that the sequences take; any thread may read it.
     """
 
     def __init__(
@@ -77,13 +77,8 @@ class PastAnswers:
         self._pieces = pieces
         self._tokenize = tokenize
         self._most_bytes = most_bytes
-        self._n_bytes = 0
+        self.n_bytes = 0
         self._owners: OrderedDict[str, OwnersPast] = OrderedDict()  # the least recently used first
-
-    @property
-    def n_bytes(self) -> int:
-        """The memory that the sequences take."""
-        return self._n_bytes
 
     def remember(self, owner: str, prompt: Sequence[int], answer: Sequence[int], key: Hashable | None) -> None:
         """Add a sequence. Of two sequences with the same key, one that is a beginning of the other goes into it.
@@ -100,7 +95,7 @@ class PastAnswers:
         self._owners.move_to_end(owner)
         before = theirs.n_bytes
         theirs.add(_united(past, theirs))
-        self._n_bytes += theirs.n_bytes - before
+        self.n_bytes += theirs.n_bytes - before
         while len(theirs.sequences) > MAX_SEQUENCES or theirs.n_bytes > MAX_OWNER_BYTES:
             self._discard_oldest(owner)
         self._make_room()
@@ -156,7 +151,7 @@ class PastAnswers:
     def forget(self, owner: str) -> None:
         theirs = self._owners.pop(owner, None)
         if theirs is not None:
-            self._n_bytes -= theirs.n_bytes
+            self.n_bytes -= theirs.n_bytes
 
     def _newest_first(self, owner: str) -> list[Past]:
         self._owners.move_to_end(owner)
@@ -172,14 +167,14 @@ class PastAnswers:
     def _make_room(self) -> None:
         while len(self._owners) > MAX_OWNERS:
             self.forget(next(iter(self._owners)))
-        while self._n_bytes > self._most_bytes:
+        while self.n_bytes > self._most_bytes:
             self._discard_oldest(max(self._owners, key=lambda owner: self._owners[owner].n_bytes))
 
     def _discard_oldest(self, owner: str) -> None:
         theirs = self._owners[owner]
         oldest = theirs.sequences[0]
         theirs.remove(oldest)
-        self._n_bytes -= oldest.n_bytes
+        self.n_bytes -= oldest.n_bytes
         if not theirs.sequences:
             del self._owners[owner]
 

@@ -7,7 +7,7 @@ Texts of different LoRA adapters are never open together: those that come later 
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -17,33 +17,35 @@ from pyllmcancel.scheduling.step_cost import StepCostModel, chunk_size
 from pyllmcancel.step import StepItem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyllmcancel._native import CancelFlag, Embedder
+    from pyllmcancel.config import EngineConfig
     from pyllmcancel.embeddings.request import EmbeddingRequest, Text
+    from pyllmcancel.requests.request import Request
 
 
 class TextScheduler:
-    """Slots of an embedder, and the texts that hold them. A step takes `max_step` seconds, where texts allow it."""
+    """Slots of an embedder, and the texts that hold them. A step takes `max_step_seconds`, where texts allow it."""
 
-    def __init__(self, embedder: Embedder, max_step: float) -> None:
+    def __init__(self, embedder: Embedder, config: EngineConfig) -> None:
         self._embedder = embedder
-        self._max_step = max_step
+        self._config = config
         self._on_cpu = not embedder.model.is_offloaded
         self._free = list(range(embedder.n_seq_max))
         # By seq_id, in the order in which they were begun; the next step continues with these.
         self._open: dict[int, Text] = {}
         # Requests with texts that are not begun, least recently served first.
-        self._turns: deque[EmbeddingRequest] = deque()
+        self._waiting: deque[EmbeddingRequest] = deque()
         # By owner: the time when it began its last text, counted in texts.
-        self._last_turns: dict[str, int] = {}
-        self._n_turns = 0
+        self._last_begun: dict[str, int] = {}
+        self._n_begun = 0
+        self._n_started = Counter[str]()  # by owner: the number of its requests among the `parallel` started ones
         # Texts of a failed step, each to be computed alone until the one that makes steps fail is known.
         self._suspects: deque[int] = deque()
         self.cost = StepCostModel()
         self.n_preempted = 0
-
-    def order(self) -> FairShare:
-        """Return an order of owners that is about the one by which their requests begin."""
-        return FairShare()
+        self.shares = FairShare()  # about the order of owners by which their requests begin
 
     def occupancy(self) -> Occupancy:
         return Occupancy(len(self._open), self._embedder.n_cells_used)
@@ -54,24 +56,33 @@ class TextScheduler:
     def text(self, seq: int) -> Text:
         return self._open[seq]
 
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        """Return the next request of the owner with the fewest started ones; the first of an owner needs no place."""
+        request = min(heads, key=lambda request: self._n_started[request.owner])
+        has_place = self._n_started.total() < self._config.parallel or not self._n_started[request.owner]
+        return request if has_place else None
+
     def add(self, request: EmbeddingRequest) -> None:
+        self._n_started[request.owner] += 1
         if request.not_begun:
-            self._turns.append(request)
+            self._waiting.append(request)
 
     def set_aside(self, request: EmbeddingRequest) -> None:
         """Begin no text of a request until it is added again; its open texts begin anew then."""
         for text in reversed([text for text in request.texts if text.seq is not None]):
             self._restart_later(text)
-        if request in self._turns:
-            self._turns.remove(request)
+        self._n_started[request.owner] -= 1
+        if request in self._waiting:
+            self._waiting.remove(request)
 
     def remove(self, request: EmbeddingRequest) -> None:
         """Take an ended request out, with all its open texts."""
+        self._n_started[request.owner] -= not request.paused
         for text in request.texts:
             if text.seq is not None:
                 self.release(text)
-        if request in self._turns:
-            self._turns.remove(request)
+        if request in self._waiting:
+            self._waiting.remove(request)
 
     def release(self, text: Text) -> None:
         """Give back the slot, and the cells, of a text that is done or cancelled."""
@@ -96,9 +107,14 @@ class TextScheduler:
         text = next(reversed(self._open.values()))
         self._restart_later(text)
         self.n_preempted += 1
-        if text.request not in self._turns:
-            self._turns.append(text.request)
+        if text.request not in self._waiting:
+            self._waiting.append(text.request)
         return True
+
+    def maintain(self) -> None: ...
+
+    def maintain_idle(self) -> bool:
+        return False
 
     def _restart_later(self, text: Text) -> None:
         self.release(text)
@@ -112,14 +128,14 @@ class TextScheduler:
             if text is not None:
                 return self._items([text], self._embedder.n_batch)
         n_batch = self._embedder.n_batch
-        requests = [text.request for text in self._open.values()] or self._turns
+        requests = [text.request for text in self._open.values()] or self._waiting
         idle = any(request.is_idle for request in requests)  # all are then
         budget = chunk_size(
             self.cost,
             n_decodes=0,
             n_batch=n_batch,
             itl_target=0.0,
-            max_step=self._max_step,
+            max_step=self._config.max_step_seconds,
             tiled=self._on_cpu,
             idle=idle,
         )
@@ -170,26 +186,26 @@ class TextScheduler:
             self._open_text(text)
             items.append(StepItem(cast("int", text.seq), size))
             budget -= size
-            self._turns.remove(request)
+            self._waiting.remove(request)
             if request.not_begun:
-                self._turns.append(request)
-            self._n_turns += 1
-            self._last_turns[request.owner] = self._n_turns
+                self._waiting.append(request)
+            self._n_begun += 1
+            self._last_begun[request.owner] = self._n_begun
         return items
 
     def _entitled(self) -> Iterable[EmbeddingRequest]:
         """Iterate over the requests whose turn it is. A request in the middle of a long text begins no other."""
         while True:
             busy = {id(text.request) for text in self._open.values() if text.n_committed}
-            waiting = (request for request in self._turns if id(request) not in busy)
+            waiting = (request for request in self._waiting if id(request) not in busy)
             request = min(waiting, key=self._precedence, default=None)
             if request is None:
                 return
             yield request
 
     def _precedence(self, request: EmbeddingRequest) -> tuple[int, int]:
-        """Sort key: the owner whose last turn is longest ago; within an owner the highest priority."""
-        return self._last_turns.get(request.owner, 0), -request.priority
+        """Sort key: the owner whose last text began longest ago; within an owner the highest priority."""
+        return self._last_begun.get(request.owner, 0), -request.priority
 
     def _part(self, text: Text, budget: int, *, alone: bool) -> int:
         """Return how many tokens of `text` fit; with `alone` a text that cannot be split always fits."""

@@ -6,12 +6,10 @@ After an aborted step, the texts of live requests stay open, and are in the next
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.embeddings.request import MAX_TEXTS, Embedded, EmbeddingRequest
 from pyllmcancel.embeddings.scheduler import TextScheduler
 from pyllmcancel.errors import (
@@ -20,27 +18,24 @@ from pyllmcancel.errors import (
     InvalidRequestError,
     PairLengthError,
     TextLengthError,
-    UsageError,
 )
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.requests.adapter_table import AdapterTable
 from pyllmcancel.requests.params import NO_PARAMS, check_deadlines
-from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK
 from pyllmcancel.scheduling.scheduler import Capacity
-from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
+from pyllmcancel.scheduling.workload import Facts, Finished, Progress, StepMember, Steps, Workload
 
 if TYPE_CHECKING:
-    from typing import NoReturn, Self, Unpack
+    from typing import Self
 
-    from pyllmcancel._native import CancelFlag, Embedder, Model
-    from pyllmcancel.cancellation import Flag
+    from pyllmcancel._native import Embedder, Model
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.embeddings.request import Text
     from pyllmcancel.events import Sink
-    from pyllmcancel.pooling import EmbedResult, EmbedRow
+    from pyllmcancel.pooling import EmbedRow
     from pyllmcancel.requests.observer import Observer
-    from pyllmcancel.requests.request import Origin, Request
+    from pyllmcancel.requests.request import Request
     from pyllmcancel.scheduling.workload import Update
     from pyllmcancel.step import StepItem
 
@@ -49,25 +44,33 @@ MAX_NUMBERS = 1 << 22  # numbers of an answer with the vectors of tokens
 LONGEST_CHOSEN = 2048  # in tokens; longer texts that cannot be split are served if `ctx_size` allows it
 
 
-class Embedding:
-    """The workload that embeds, by an `embedder` that nothing else uses. Any thread may call `request` and `fill`."""
+VARIES = "texts are computed together, for which invariance was not measured"
 
-    varies_because = "texts are computed together, for which invariance was not measured"
-    # The facts of a model that generates.
-    media = None
-    n_generated = 0
-    draft_sources = ()
-    past_answers_bytes = 0
-    disk_counts = NOTHING_ON_DISK
+
+class Embedding(Workload):
+    """The workload that embeds, by an `embedder` that nothing else uses. Any thread may call `fill`."""
+
+    core: Embedder
+    scheduler: TextScheduler
+    request_type = EmbeddingRequest
 
     def __init__(self, embedder: Embedder, config: EngineConfig, native: Any) -> None:
-        self.config = config
-        self.model: Model = embedder.model
-        self.adapters = AdapterTable(self.model, config)
-        self.scheduler = TextScheduler(embedder, config.max_step_seconds)
-        self._embedder = embedder
-        self._native = native
-        self._n_admitted = Counter[str]()  # by owner: the number of its requests among the `parallel` admitted ones
+        self.core = embedder
+        self.native = native
+        self.new_flag = native.CancelFlag
+        self.facts = Facts(
+            model=embedder.model,
+            config=config,
+            adapters=AdapterTable(embedder.model, config),
+            n_ctx=embedder.n_text_max,
+            capacity=Capacity(embedder.n_seq_max, embedder.n_ctx),  # no cells for a model that needs none
+            n_slots=config.parallel,
+            varies_because=VARIES,
+            pooling=embedder.pooling,
+            n_embd=embedder.n_embd,
+        )
+        self.scheduler = TextScheduler(embedder, config)
+        self.steps = Steps(embedder, self.scheduler.cost)
 
     @classmethod
     def on(cls, model: Model, pooling: Pooling, config: EngineConfig, native: Any) -> Self:
@@ -92,42 +95,6 @@ class Embedding:
             **config.memory_options(),
         }
 
-    @property
-    def n_ctx(self) -> int:
-        """The limit of one text's tokens."""
-        return self._embedder.n_text_max
-
-    @property
-    def capacity(self) -> Capacity:
-        """The number of texts that may be open at once, and of their cells; no cells for a model that needs none."""
-        return Capacity(self._embedder.n_seq_max, self._embedder.n_ctx)
-
-    @property
-    def n_slots(self) -> int:
-        return self.config.parallel
-
-    @property
-    def n_embd(self) -> int:
-        """The length of an embedding, or the number of a text's scores."""
-        return self._embedder.n_embd
-
-    @property
-    def pooling(self) -> Pooling:
-        return self._embedder.pooling
-
-    @property
-    def n_threads(self) -> int:
-        """The number of compute threads of the running step, or of the last one."""
-        return self._embedder.n_threads
-
-    def request(self, **origin: Unpack[Origin]) -> EmbeddingRequest:
-        """Make a request with a flag of its own, which is to be filled."""
-        return EmbeddingRequest(Cancellation(self.flag()), **origin)
-
-    def flag(self) -> CancelFlag:
-        flag: CancelFlag = self._native.CancelFlag()
-        return flag
-
     def fill(
         self,
         request: EmbeddingRequest,
@@ -141,32 +108,28 @@ class Embedding:
         params = replace(NO_PARAMS, max_tokens=0, timeout=timeout, queue_timeout=queue_timeout)
         check_deadlines(params)
         request.fill(texts, sink, params)
-        request.adapters = self.adapters.scales()
+        request.adapters = self.facts.adapters.scales()
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:
         if not 1 <= len(texts) <= MAX_TEXTS:
             raise InvalidRequestError(f"a request may have 1 to {MAX_TEXTS:,} texts, not {len(texts):,}", "input")
-        if self.pooling is Pooling.NONE and (n := self.n_embd * sum(map(len, texts))) > MAX_NUMBERS:
+        if self.core.pooling is Pooling.NONE and (n := self.core.n_embd * sum(map(len, texts))) > MAX_NUMBERS:
             raise InvalidRequestError(f"the answer may have {MAX_NUMBERS:,} numbers, not {n:,}", "input")
-        n_vocab = self.model.n_vocab
+        n_vocab = self.core.model.n_vocab
         for index, tokens in enumerate(texts):
             if not tokens:
                 raise InvalidRequestError(f"text {index} is empty", "input")
-            if len(tokens) > self.n_ctx:
+            if len(tokens) > self.facts.n_ctx:
                 raise self._too_long(index, len(tokens))
             if min(tokens) < 0 or max(tokens) >= n_vocab:
                 raise InvalidRequestError(f"text {index} has a token that is not in the vocabulary", "input")
 
     def _too_long(self, index: int, n_tokens: int) -> ContextLengthError:
-        if self.pooling is Pooling.RANK:
-            return PairLengthError(index, n_tokens, self.n_ctx, "documents")
-        return TextLengthError(index, n_tokens, self.n_ctx)
+        if self.core.pooling is Pooling.RANK:
+            return PairLengthError(index, n_tokens, self.facts.n_ctx, "documents")
+        return TextLengthError(index, n_tokens, self.facts.n_ctx)
 
     # -- into and out of slots ----------------------------------------------------------------------------------------
-
-    def expire(self, _requests: Iterable[Request]) -> list[Update]:
-        """Finish none: texts have no time limits other than their request's deadline."""
-        return []
 
     def pause(self, requests: Sequence[Request], *, foreground_comes: bool) -> None:
         """Pause idle requests while others are there, and resume them. No other is paused: an answer has no more events
@@ -177,75 +140,29 @@ class Embedding:
             must_pause = request.is_idle and (foreground_computes or request.held_by_front)
             if must_pause != request.paused:
                 request.paused = must_pause
-                self._n_admitted[request.owner] += -1 if must_pause else 1
                 change = self.scheduler.set_aside if must_pause else self.scheduler.add
                 change(cast("EmbeddingRequest", request))
 
-    def choose(self, heads: Sequence[Request]) -> Request | None:
-        """Return the next request of the owner with the fewest admitted ones; the first of an owner needs no place."""
-        request = min(heads, key=lambda request: self._n_admitted[request.owner])
-        has_place = self._n_admitted.total() < self.config.parallel or not self._n_admitted[request.owner]
-        return request if has_place else None
-
-    def admit(self, request: Request, observer: Observer) -> list[Update]:
+    def start(self, request: Request, observer: Observer) -> list[Update]:
         request.admitted_at = time.monotonic()
         request.status = RequestStatus.PREFILL
-        self._n_admitted[request.owner] += 1
         self.scheduler.add(cast("EmbeddingRequest", request))
         observer.request_admitted(request)
         return []
 
     def release(self, request: Request, *, keep: bool = False) -> None:
-        self._n_admitted[request.owner] -= not request.paused
         self.scheduler.remove(cast("EmbeddingRequest", request))
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def plan(self, _observer: Observer) -> tuple[list[StepItem], list[Update]]:
+    def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
         return self.scheduler.plan(), []
-
-    @property
-    def ahead(self) -> list[StepItem]:
-        """No step is ever ahead, because each needs its texts chosen."""
-        return []
-
-    def is_steady(self, _requests: Iterable[Request]) -> bool:
-        return False
-
-    def collect(self, *, goes_on: bool) -> NoReturn:
-        raise UsageError("no step is ahead")
-
-    def take_late(self) -> None: ...
-
-    def forbid_ahead(self) -> None: ...
-
-    def allow_ahead(self) -> None: ...
-
-    def maintain(self) -> None: ...
-
-    def maintain_idle(self) -> bool:
-        return False
-
-    def close(self) -> None: ...
-
-    def computes(self, request: Request) -> bool:
-        return not request.paused
-
-    def rest(self) -> None:
-        self._embedder.rest()
-
-    def give_way(self, flag: Flag) -> None:
-        self._embedder.give_way(cast("CancelFlag", flag))
-
-    def compute(self, items: list[StepItem]) -> EmbedResult:
-        fixed, per_token = self.scheduler.cost.fit()
-        return self._embedder.step(items, fixed_cost=fixed, cost_per_token=per_token)
 
     def member(self, item: StepItem) -> StepMember:
         text = self.scheduler.text(item.seq)
         return StepMember(text.request, text.index, "prefill")
 
-    def take(self, rows: Sequence[EmbedRow], _observer: Observer) -> list[Update]:
+    def take(self, rows: Sequence[EmbedRow], observer: Observer) -> list[Update]:
         updates: list[Update] = []
         # Each row is looked at first: a faulty text ends its request, which frees the slots of its other texts.
         for text, row in [(self.scheduler.text(row.seq), row) for row in rows]:

@@ -29,12 +29,9 @@ def kernels_were_compared(features: Set[str]) -> bool:
 
 
 def varies_because(model: Model, context: Context, config: EngineConfig, features: Set[str]) -> str | None:
-    """The reason why the last bits of an answer may depend on other requests; None if they do not.
+    """Return the reason why the last bits of an answer may depend on other requests; None if they do not.
 
-    Parameters
-    ----------
-    features
-        The CPU features that the kernels were compiled for.
+    The kernels were compiled for the CPU's `features`.
     """
     reasons = {
         "a device chooses its kernels by the number of tokens in a step": model.is_offloaded,

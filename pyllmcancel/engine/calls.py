@@ -14,6 +14,7 @@ from pyllmcancel.pooling import check_embeds, check_ranks
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.requests.token_stream import AsyncStream, Controls, LoopSink, ThreadSink, ThreadStream
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.scheduling.workload import Facts
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -21,23 +22,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pyllmcancel._native import Model
     from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.engine.call_options import Options
     from pyllmcancel.events import Sink
-    from pyllmcancel.pooling import Pooling
     from pyllmcancel.requests.request import Origin, Request
 
 
-class Calls(Controls, ABC):
+class Calls(Facts, Controls, ABC):
     """The calls, for an engine that can `submit`. Each may be made from any thread."""
 
-    model: Model
     advised_sampling: Mapping[str, Any]
-
-    @property
-    @abstractmethod
-    def pooling(self) -> Pooling | None: ...
 
     @abstractmethod
     def submit(

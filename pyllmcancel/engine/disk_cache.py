@@ -53,7 +53,7 @@ def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor
 def close_disk(disk: DiskFloor, scheduler: Scheduler) -> None:
     """Write what is at rest to the disk, as far as that takes seconds; called by the engine thread, at its end."""
     end = time.monotonic() + LAST_WRITES_SECONDS
-    if scheduler.has_unsaved:
+    if scheduler.cache.has_unsaved:
         disk.wait_until_known(LAST_WRITES_SECONDS)
     while disk.wait_until_free(max(0.0, end - time.monotonic())) and scheduler.maintain_idle():
         pass

@@ -13,7 +13,6 @@ from pyllmcancel.drafting.sources import HEADS, MODEL
 from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.engine.fitting import placed
 from pyllmcancel.engine.host_memory import check_memory_of_both
-from pyllmcancel.engine.vocabularies import vocabulary_difference
 from pyllmcancel.errors import ModelLoadError, PlacementError, UsageError
 from pyllmcancel.models import packaged_model_path
 
@@ -24,6 +23,11 @@ if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
 
 logger = logging.getLogger("pyllmcancel.engine")
+
+# llama.cpp's rule (common/speculative.cpp): vocabularies are often padded to different lengths, and the first tokens,
+# which no text contains, have different names in models of one family.
+MAX_SIZE_DIFFERENCE = 128
+FIRST_COMPARED = 5
 
 
 def has_draft_model(config: EngineConfig) -> bool:
@@ -37,9 +41,7 @@ def has_heads(config: EngineConfig) -> bool:
 def check_heads(config: EngineConfig, native: Any) -> None:
     """Check, from the file's header, that the model has heads of its own, and that they can draft.
 
-    Raises
-    ------
-    UsageError, ModelLoadError
+    Raises UsageError or ModelLoadError.
     """
     if has_draft_model(config):
         raise UsageError("answers are drafted by a draft model or by the model's own heads, not by both")
@@ -57,9 +59,7 @@ def check_heads(config: EngineConfig, native: Any) -> None:
 def check_drafting(config: EngineConfig, native: Any) -> None:
     """Check, from the files' headers, that the draft model can draft for the model, and that both fit into memory.
 
-    Raises
-    ------
-    UsageError, PlacementError, ModelLoadError
+    Raises UsageError, PlacementError or ModelLoadError.
     """
     assert config.draft_model is not None
     path = Path(config.model or packaged_model_path())
@@ -88,16 +88,10 @@ def check_memory_kind(model: Model, name: str) -> None:
 
 
 def load_draft_model(config: EngineConfig, native: Any, progress: Callable[[float], bool | None] | None) -> Model:
-    """Load the draft model, after the model and after `check_drafting`.
+    """Load the draft model, after the model and after `check_drafting`. `progress` is called with 1, since the model
+    is loaded; returning False cancels the load.
 
-    Parameters
-    ----------
-    progress
-        Called with 1, since the model is loaded; returning False cancels the load.
-
-    Raises
-    ------
-    UsageError, PlacementError, ModelLoadError, LoadCancelled
+    Raises UsageError, PlacementError, ModelLoadError or LoadCancelled.
     """
     on_progress = None if progress is None else lambda _fraction: progress(1.0)
     try:
@@ -109,3 +103,38 @@ def load_draft_model(config: EngineConfig, native: Any, progress: Callable[[floa
         raise type(error)(f"the draft model cannot be loaded: {error}") from error
     logger.info("answers are drafted by %s", own.model)
     return draft
+
+
+def vocabulary_difference(model: Model, draft: Model) -> str | None:
+    """Return the reason why tokens of `draft` mean nothing to `model`; None if both have the same vocabulary.
+
+    A few tokens more or less at the end are allowed: nobody is given a token that it does not have.
+    """
+    kinds = [one.metadata.get("tokenizer.ggml.model") for one in (model, draft)]
+    if kinds[0] != kinds[1]:
+        return f"its tokenizer is {kinds[1]}, and the model's is {kinds[0]}"
+    if abs(model.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
+        return f"its vocabulary has {draft.n_vocab:,} tokens, and the model's has {model.n_vocab:,}"
+    for name, key in (("bos", "tokenizer.ggml.add_bos_token"), ("eos", "tokenizer.ggml.add_eos_token")):
+        adds = [_adds(one, name, key) for one in (model, draft)]
+        ids = [one.special_tokens.get(name) for one in (model, draft)]
+        if adds[0] != adds[1] or (adds[0] and ids[0] != ids[1]):
+            return f"its {name} token is {_worded(adds[1], ids[1])}, and the model's is {_worded(adds[0], ids[0])}"
+    pieces = zip(model.pieces(special=True), draft.pieces(special=True), strict=False)  # of different lengths
+    for token, (ours, theirs) in enumerate(pieces):
+        if token >= FIRST_COMPARED and ours != theirs:
+            return f"its token {token} is {_text(theirs)}, and the model's is {_text(ours)}"
+    return None
+
+
+def _adds(model: Model, name: str, key: str) -> bool:
+    """Return whether the model's tokenizer puts the token at an end of each text."""
+    return model.adds_bos if name == "bos" else model.metadata.get(key) == "true"
+
+
+def _worded(adds: bool, token: int | None) -> str:
+    return f"{token}, {'added' if adds else 'not added'} to texts"
+
+
+def _text(piece: bytes) -> str:
+    return repr(piece.decode(errors="backslashreplace"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyllmcancel.drafting.model_costs import DraftModelCosts
-from pyllmcancel.drafting.sources import MODEL
+from pyllmcancel.drafting.sources import HEADS, MODEL
 from pyllmcancel.errors import ContextError, Error
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepItem, StepStatus
@@ -82,8 +82,8 @@ class DraftModel:
     ----------
     context
         A context on the draft model, which nothing else uses. Its memory must be able to go back.
-    model
-        The model that the drafts are for.
+    model_context
+        The context that computes the model which the drafts are for.
     clock
         The time in seconds, from which costs are learnt.
 
@@ -101,16 +101,17 @@ class DraftModel:
     def __init__(
         self,
         context: Context,
-        model: Model,
+        model_context: Context,
         config: EngineConfig,
         native: Any,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context: Context | None = context
+        self._model_context = model_context
         self.max_lag = min(MAX_LAG, context.n_batch)
         self._clock = clock
-        self._n_vocab = min(model.n_vocab, context.model.n_vocab)
+        self._n_vocab = min(model_context.model.n_vocab, context.model.n_vocab)
         self._n_ctx = min(context.n_ctx, context.model.n_ctx_train)
         self._draft_model = context.model
         self._n_min = config.draft_min
@@ -124,13 +125,13 @@ class DraftModel:
 
     @classmethod
     def on(cls, draft: Model, context: Context, config: EngineConfig, native: Any) -> Self:
-        """Make a context on a loaded draft model, with as many cells as `context` has, in the same layout.
+        """Make a context on a loaded draft model, or on a model that has heads, with as many cells as `context` has, in
+        the same layout.
 
-        Raises
-        ------
-        ContextError
+        Raises ContextError.
         """
-        own = config.of_draft_model()
+        heads = cls.source == HEADS
+        own = config if heads else config.of_draft_model()
         try:
             made = native.Context(
                 draft,
@@ -138,13 +139,14 @@ class DraftModel:
                 n_seq_max=config.parallel,
                 n_batch=max(config.step_tokens(), config.parallel),
                 kv_unified=context.kv_unified,
+                heads=heads,
                 **own.memory_options(),
                 **own.thread_options(),
-                checkpoint_interval=0,  # what a sliding window has lost is computed again
+                checkpoint_interval=0,  # a draft model computes again what a sliding window has lost, and heads do not
             )
         except ContextError as error:
-            raise ContextError(f"the draft model: {error}") from error
-        return cls(made, context.model, config, native)
+            raise ContextError(f"{cls.name}: {error}") from error
+        return cls(made, context, config, native)
 
     @property
     def works(self) -> bool:
@@ -167,24 +169,16 @@ class DraftModel:
         """Return whether to compute the tokens before a draft, for an answer whose end nobody knows.
 
         It is expected to have as many further tokens as it has, and a few. What is computed must take less time than
-        drafts save until then. So an answer of a short prompt is soon drafted for, and one of a long prompt later.
-
-        Parameters
-        ----------
-        saved_seconds
-            The time that drafts are expected to save, for each token of the answer.
+        drafts save until then, `saved_seconds` for each token of the answer. So an answer of a short prompt is soon
+        drafted for, and one of a long prompt later.
         """
         n_generated = len(choice.generated)
         n_expected = min(HEAD_START + n_generated, choice.max_tokens - n_generated)
         return self.costs.of_text(self.lag(choice)) <= saved_seconds * n_expected
 
     def catch_up(self, choice: Choice, max_seconds: float | None = None) -> None:
-        """Compute some of the choice's tokens that are not computed here.
-
-        Parameters
-        ----------
-        max_seconds
-            The time that others may wait; by default that of a prompt's step.
+        """Compute some of the choice's tokens that are not computed here. Others may wait for `max_seconds`, by default
+        the time of a prompt's step.
         """
         if self._context is None or not is_wanted(choice):
             return
@@ -281,9 +275,9 @@ class DraftModel:
         place.used_at = self._n_calls
         try:
             n_pending = self._start(place, choice, n_held, flag)
-        except Error as error:  # such as a token that the draft model does not have
+        except (Error, MemoryError) as error:  # such as a token that the draft model does not have
             place.n_valid = 0
-            self._give_up([choice], str(error))
+            self._give_up([choice], str(error) or type(error).__name__)
             return None, 0
         return (place, n_pending) if n_pending else (None, 0)
 
@@ -395,7 +389,7 @@ class DraftModel:
     def _give_up(self, choices: list[Choice], why: str) -> None:
         for choice in choices:
             assert choice.drafts is not None
-            choice.drafts.drop_model()
+            choice.drafts.has_model = False
             logger.warning("request %s goes on without %s: %s", choice.request.id, self.name, why)
 
 

@@ -62,12 +62,7 @@ class Drafts:
         self._costs = RowCosts()
         self._experiences = Experiences()
         self._piece = partial(piece_of_text, model)
-        self._past = PastAnswers(self._piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
-
-    @property
-    def past_bytes(self) -> int:
-        """The memory of the remembered answers; read by any thread."""
-        return self._past.n_bytes
+        self.past = PastAnswers(self._piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
 
     def foresee(self, request: Request) -> None:
         """Find the tokens with which a new request's answer certainly begins, before the request gets a slot."""
@@ -89,7 +84,7 @@ class Drafts:
         """
         text = choice.given_back
         keys = [key, *(forced_key(key, choice, text[:length]) for length in range(1, len(text) + 1))]
-        found = (self._past.certain(choice.request.owner, choice.prompt, one) for one in keys)
+        found = (self.past.certain(choice.request.owner, choice.prompt, one) for one in keys)
         return max((tokens[: n_along(tokens, text, self._piece)] for tokens in found), key=len)
 
     def attach(self, items: list[StepItem], choices: Sequence[Choice]) -> list[StepItem]:
@@ -178,7 +173,7 @@ class Drafts:
         costs = model.costs.with_drafts(self._costs, n_items, n_items)
         saved = drafts.saved_by_model(most, costs, n_other_rows=n_items - 1, n_other_tokens=n_other_tokens)
         if saved and model.is_worth_catching_up(choice, saved * (self._costs.of(1) or math.inf)):
-            drafts.await_model()
+            drafts.n_since_draft = 0  # the model is about to propose tokens
             late.append(choice)
         return 0
 
@@ -237,10 +232,10 @@ class Drafts:
         if PREDICTION in self.sources and request.params.prediction:
             references.append(Reference(PREDICTION, TokenText(request.params.prediction)))
         if PAST in self.sources and request.params.reuse_prefix:
-            expected = self._past.expected(request.owner, tokens, MAX_EXPECTED)
+            expected = self.past.expected(request.owner, tokens, MAX_EXPECTED)
             if expected:
                 references.append(Reference(PAST, TokenText([*tokens[-LONGEST:], *expected])))
-            references += [Reference(PAST, text) for text in self._past.texts(request.owner)]
+            references += [Reference(PAST, text) for text in self.past.texts(request.owner)]
         experience = self._experiences.of(request.owner)
         experience.begin_answer()
         own, model = NGRAM in self.sources, None if self._model is None else self._model.source
@@ -268,9 +263,9 @@ class Drafts:
             forced, free = choice.generated[:n_forced], choice.generated[n_forced:]
             if forced and key is not None and self._certain(choice, key)[:n_forced] != forced:
                 under = forced_key(key, choice, choice.given_back)
-                self._past.remember(request.owner, choice.prompt, choice.generated, under)
+                self.past.remember(request.owner, choice.prompt, choice.generated, under)
             # Tokens that had to go along a text count as the prompt's: alone the model may choose others.
-            self._past.remember(request.owner, [*choice.prompt, *forced], free, key)
+            self.past.remember(request.owner, [*choice.prompt, *forced], free, key)
 
 
 def piece_of_text(model: Model, token: int) -> bytes:

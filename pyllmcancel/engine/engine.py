@@ -1,7 +1,7 @@
 """The engine, as the library and the server use it: submit a request, read its stream, cancel it.
 
 The life of a request: ``Engine.arrive`` → ``Registry.arrive`` (its id, its session) → ``Engine.fill`` →
-``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit, step, publish) → ``Endings.conclude``.
+``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (start, step, publish) → ``Endings.conclude``.
 ``Engine.submit`` does at once all that comes before the loop.
 
 A cancel goes ``Engine.cancel`` → ``Endings.cancel`` → ``Cancellation.request`` (the flag that the compiled core reads)
@@ -41,6 +41,7 @@ from pyllmcancel.requests.tables import Counts
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
 from pyllmcancel.sampling import advised_sampling
+from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK
 from pyllmcancel.scheduling.forecast import Forecast
 
 if TYPE_CHECKING:
@@ -49,13 +50,10 @@ if TYPE_CHECKING:
 
     from pyllmcancel.embeddings.request import EmbeddingRequest
     from pyllmcancel.events import Sink
-    from pyllmcancel.media.library import MediaLibrary
-    from pyllmcancel.pooling import Pooling
-    from pyllmcancel.requests.adapter_table import AdapterTable
     from pyllmcancel.requests.request import Origin, RequestSummary
     from pyllmcancel.scheduling.disk_floor import DiskCounts
     from pyllmcancel.scheduling.forecast import Ahead
-    from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
+    from pyllmcancel.scheduling.scheduler import Occupancy
 
 TRACED_STEPS = 1024
 
@@ -63,13 +61,13 @@ TRACED_STEPS = 1024
 class Engine(Calls):
     """Runs a workload in the one thread that computes. Every method may be called from any thread.
 
+    Its facts, such as its model and the limits of a request, are those of `pyllmcancel.scheduling.workload.Facts`.
+
     An engine that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. A forked
     child has no engine thread: calls that would wait for the thread raise EngineClosedError.
 
     Attributes
     ----------
-    media : MediaLibrary or None
-        Makes prompts with pictures and sounds, if the model has a projector.
     arrivals : Arrivals
         Requests that are being prepared: see `arrive`.
     advised_sampling : dict
@@ -95,17 +93,14 @@ class Engine(Calls):
         observer
             Called at every event; see `pyllmcancel.requests.observer`.
         """
+        super().__init__(**vars(workload.facts))
         self.workload = workload
-        self.config = workload.config
-        self.model = workload.model
         self.advised_sampling = advised_sampling(self.model.metadata)
-        self.media: MediaLibrary | None = workload.media
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running, self.config.max_queue_tokens)
-        self.registry.forbid_ahead = workload.forbid_ahead
-        self._forecast = Forecast(
-            self.registry, workload.scheduler.order, self.config.parallel, self.config.max_running
-        )
+        self.registry.forbid_ahead = workload.steps.forbid_ahead
+        shares = workload.scheduler.shares
+        self._forecast = Forecast(self.registry, shares, self.config.parallel, self.config.max_running)
         self._observers = Observers(observer or Observer(), self._forecast)
         self._endings = Endings(self.registry, self._observers)
         self._endings.retry_after = self._forecast.until_next_start
@@ -170,34 +165,9 @@ class Engine(Calls):
         return engine
 
     @property
-    def n_ctx(self) -> int:
-        """The limit of one choice's tokens, prompt and answer together, or of one text's."""
-        return self.workload.n_ctx
-
-    @property
-    def varies_because(self) -> str | None:
-        """The reason why the last bits of a result may depend on other requests; None if they do not."""
-        return self.workload.varies_because
-
-    @property
-    def n_embd(self) -> int | None:
-        """The length of an embedding, or the number of a text's scores; None for a model that generates."""
-        return self.workload.n_embd
-
-    @property
-    def adapters(self) -> AdapterTable:
-        """The LoRA adapters that requests may use."""
-        return self.workload.adapters
-
-    @property
-    def pooling(self) -> Pooling | None:
-        """The kind of a text's result: a vector, one of each token, or scores; None for a model that generates."""
-        return self.workload.pooling
-
-    @property
     def n_threads(self) -> int:
         """The number of compute threads of the running step, or of the last one."""
-        return self.workload.n_threads
+        return self.workload.core.n_threads
 
     @property
     def failure(self) -> str | None:
@@ -227,16 +197,6 @@ class Engine(Calls):
         return self._loop.occupancy
 
     @property
-    def n_slots(self) -> int:
-        """Slots have numbers below this one: those of the running requests, and of idle prefixes."""
-        return self.workload.n_slots
-
-    @property
-    def capacity(self) -> Capacity:
-        """The number of slots and cells that the engine has."""
-        return self.workload.capacity
-
-    @property
     def slots(self) -> Slots:
         """The prefixes of slots, to be saved and restored; InvalidRequestError if the model does not generate."""
         if self.forked:
@@ -251,19 +211,14 @@ class Engine(Calls):
         return self.workload.n_generated
 
     @property
-    def draft_sources(self) -> tuple[str, ...]:
-        """The sources that answers are drafted from."""
-        return self.workload.draft_sources
-
-    @property
     def past_answers_bytes(self) -> int:
         """The memory of the answers that are remembered to draft others from."""
-        return self.workload.past_answers_bytes
+        return 0 if self.workload.past_answers is None else self.workload.past_answers.n_bytes
 
     @property
     def disk_counts(self) -> DiskCounts:
         """The counts of prefixes on disk: those that are there, were written, were read."""
-        return self.workload.disk_counts
+        return NOTHING_ON_DISK if self.workload.disk is None else self.workload.disk.counts
 
     @property
     def n_preempted(self) -> int:
@@ -374,12 +329,8 @@ class Engine(Calls):
         """
         self._check_not_forked()
         if self.config.refuse_late and not again:
-            self.check_in_time(request)
+            self._forecast.check(request, self.config.request_timeout)
         self.arrivals.accept(request, again=again)
-
-    def check_in_time(self, request: Request) -> None:
-        """Raise LateError if a filled request would miss its deadline, even if all goes well; see `refuse_late`."""
-        self._forecast.check(request, self.config.request_timeout)
 
     def _check_not_forked(self) -> None:
         if self.forked:

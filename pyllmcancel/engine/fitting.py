@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.engine.context_options import options_for
+from pyllmcancel.engine.cell_layout import options_for
 from pyllmcancel.engine.host_memory import CELLS_STEP, check_host_memory, file_size
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
 from pyllmcancel.models import packaged_model_path
@@ -30,16 +31,10 @@ Measure = Callable[[Placement, int], Sequence[DeviceUse]]
 
 
 def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool | None] | None = None) -> EngineConfig:
-    """Return `config` with a placement that fits, before anything is loaded.
+    """Return `config` with a placement that fits, before anything is loaded. `progress`, as for `Engine.load`, is
+    called before each measurement.
 
-    Parameters
-    ----------
-    progress
-        As for `Engine.load`; called before each measurement.
-
-    Raises
-    ------
-    UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
+    Raises UsageError, PlacementError, ModelLoadError, LoadCancelled or ContextError.
     """
     asked = config.placement
     placement, used = resolved(asked, native)
@@ -101,18 +96,10 @@ def fit(
 ) -> Placement:
     """Return `placement` with a number of layers that fits.
 
-    Parameters
-    ----------
-    n_layers
-        The number of the model's layers, the output layer included.
-    measure
-        Measures the memory that a placement would take.
-    n_ctx
-        Cells of the context.
-    fitted
-        llama.cpp's own search: takes the placement and the bytes that each device keeps free; None if it finds nothing.
-    reserved
-        Bytes of the first device that a projector takes.
+    `n_layers` are all of the model's, the output layer included, and `n_ctx` the cells of the context. `measure` says
+    what memory a placement would take. `fitted` is llama.cpp's own search: it takes the placement and the bytes that
+    each device keeps free, and returns None if it finds nothing. A projector takes `reserved` bytes of the first
+    device.
 
     Raises
     ------
@@ -127,27 +114,14 @@ def fit(
     margins = [mib << 20 for mib in placement.fit_target]
     if reserved:
         margins = [margins[0] + reserved, *(margins[1:] or margins)]
-    is_open = placement.split_mode == "layer" and not placement.tensor_split and not placement.overrides()
-    found = searched(placement, margins, fitted) if is_open else None
-    if found is not None:
-        return found
+    if placement.split_mode == "layer" and not placement.tensor_split and not placement.overrides():
+        with suppress(ModelLoadError):  # all layers cannot even be measured
+            if (found := fitted(placement, margins)) is not None:
+                return found
     everything = replace(placement, n_gpu_layers="all")
     if fits(everything, margins, measure, n_ctx):
         return everything
     return replace(placement, n_gpu_layers=most_layers(placement, n_layers, margins, measure, n_ctx))
-
-
-def searched(
-    placement: Placement, margins: list[int], fitted: Callable[[Placement, list[int]], Placement | None]
-) -> Placement | None:
-    """Return the placement that llama.cpp's search finds.
-
-    The search ends with an error if all layers cannot even be measured; the result is None then.
-    """
-    try:
-        return fitted(placement, margins)
-    except ModelLoadError:
-        return None
 
 
 def fits(placement: Placement, margins: Sequence[int], measure: Measure, n_ctx: int) -> bool:

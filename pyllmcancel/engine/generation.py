@@ -1,6 +1,6 @@
 """Generation, the loop's first workload: choices get slots, compute in steps, take their tokens, and leave.
 
-`Scheduler` says who has a slot, `Steps` computes, `Answers` makes text of tokens, and `Drafts` guesses tokens. A choice
+`Scheduler` says who has a slot, `DecodeSteps` computes, `add_token` makes text, and `Drafts` guesses tokens. A choice
 leaves the batch in the step in which it ends, and a request is over with its last choice.
 """
 
@@ -8,51 +8,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.constraints.protocol import after, masks_along
-from pyllmcancel.engine.answers import Answers
+from pyllmcancel.engine.answers import FAULTS, add_token, blamed
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.choices import ChoiceMaker
 from pyllmcancel.engine.disk_cache import close_disk
 from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.encoding import Encoding
-from pyllmcancel.engine.media_loading import library_of
-from pyllmcancel.engine.steps import Steps
-from pyllmcancel.engine.stopping import FAULTS, blamed
+from pyllmcancel.engine.steps import DecodeSteps
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
+from pyllmcancel.media.library import MediaLibrary
 from pyllmcancel.requests.adapter_table import AdapterTable
 from pyllmcancel.requests.request import Choice, Request
-from pyllmcancel.scheduling.disk_floor import NOTHING_ON_DISK
 from pyllmcancel.scheduling.scheduler import Capacity, Scheduler
-from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
+from pyllmcancel.scheduling.workload import Facts, Finished, Progress, StepMember, Workload
 from pyllmcancel.step import LogitFault, SampledToken, StepItem
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from pyllmcancel._native import CancelFlag, Context, MediaEncoder, Model
-    from pyllmcancel.cancellation import Flag
+    from pyllmcancel._native import Context, MediaEncoder
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.engine.draft_model import DraftModel
     from pyllmcancel.events import Sink
-    from pyllmcancel.media.library import MediaLibrary
     from pyllmcancel.requests.observer import Observer
     from pyllmcancel.requests.params import GenerationParams
-    from pyllmcancel.requests.request import Origin
-    from pyllmcancel.scheduling.disk_floor import DiskCounts, DiskFloor
+    from pyllmcancel.scheduling.disk_floor import DiskFloor
     from pyllmcancel.scheduling.workload import Update
-    from pyllmcancel.step import StepResult, StepRow
+    from pyllmcancel.step import StepRow
 
 
 DIVERGED = "the answer was begun on another server, and does not go on here as it began"
 
 
-class Generation:
-    """The workload that generates text. `request`, `fill` and `forbid_ahead` may be called from any thread, all else
-    by the engine thread only.
+class Generation(Workload):
+    """The workload that generates text. Any thread may call `fill`.
 
     Parameters
     ----------
@@ -70,9 +61,9 @@ class Generation:
         The model's projector, if there is one.
     """
 
-    # The facts of a model that pools.
-    n_embd = None
-    pooling = None
+    core: Context
+    scheduler: Scheduler
+    steps: DecodeSteps
 
     def __init__(
         self,
@@ -84,78 +75,46 @@ class Generation:
         *,
         encoder: MediaEncoder | None = None,
     ) -> None:
-        self.config = config
-        self.model: Model = context.model
+        model = context.model
+        self.core = context
+        self.native = native
+        self.new_flag = native.CancelFlag
         self.disk = disk
         self.scheduler = Scheduler(context, config, disk)
-        self._drafts = Drafts(context, self.model, config, draft_model)
-        self.varies_because = varies_because(self.model, context, config, native.kernel_features())
-        self.context = context
-        self.native = native
-        self.adapters = AdapterTable(self.model, config)
-        self._choice_maker = ChoiceMaker(self.model, native, self.adapters, heals=config.token_healing)
-        self._steps = Steps(context, self.scheduler, self._drafts, run_ahead=config.steps_ahead)
-        self._answers = Answers(self.model)
-        self.media: MediaLibrary | None = None
-        self._encoding: Encoding | None = None
+        self._drafts = Drafts(context, model, config, draft_model)
+        self.past_answers = self._drafts.past
+        self.steps = DecodeSteps(context, self.scheduler, self._drafts, run_ahead=config.steps_ahead)
+        self._encoding = None if encoder is None else Encoding(encoder, native)
         self._foreground_computes = False  # requests that are not idle, or they will at once
+        media: MediaLibrary | None = None
         if encoder is not None:
-            self.media = library_of(encoder, context, config, native)
-            self._encoding = Encoding(encoder, native)
             context.take_turns(encoder)
-
-    @property
-    def n_ctx(self) -> int:
-        """The limit of one choice's tokens, prompt and answer together."""
-        return min(self.context.n_ctx, self.model.n_ctx_train)
-
-    @property
-    def capacity(self) -> Capacity:
-        return Capacity(self.config.parallel, self.context.n_cells)
-
-    @property
-    def n_slots(self) -> int:
-        """Slots have numbers below this one."""
-        return max(self.config.parallel, self.context.n_seq_max)
-
-    @property
-    def n_generated(self) -> int:
-        """The number of tokens so far, of all requests."""
-        return self._answers.n_generated
-
-    @property
-    def draft_sources(self) -> tuple[str, ...]:
-        """The sources that answers are drafted from; none if the model's memory cannot undo a draft."""
-        return self._drafts.sources
-
-    @property
-    def past_answers_bytes(self) -> int:
-        """The memory of the answers that are remembered to draft others from."""
-        return self._drafts.past_bytes
-
-    @property
-    def disk_counts(self) -> DiskCounts:
-        """The counts of prefixes on disk: those that are there, were written, were read."""
-        return NOTHING_ON_DISK if self.disk is None else self.disk.counts
-
-    @property
-    def n_threads(self) -> int:
-        """The number of compute threads of the running step, or of the last one."""
-        return self.context.n_threads
-
-    def request(self, **origin: Unpack[Origin]) -> Request:
-        """Make a request with a flag of its own, which is to be filled."""
-        return Request(Cancellation(self.flag()), **origin)
-
-    def flag(self) -> CancelFlag:
-        flag: CancelFlag = self.native.CancelFlag()
-        return flag
+            media = MediaLibrary(
+                encoder,
+                model,
+                new_flag=native.CancelFlag,
+                image_size=native.image_size,
+                cache_bytes=config.media_cache_mib << 20,
+                n_batch=context.n_batch,
+            )
+        self.facts = Facts(
+            model=model,
+            config=config,
+            adapters=AdapterTable(model, config),
+            n_ctx=min(context.n_ctx, model.n_ctx_train),
+            capacity=Capacity(config.parallel, context.n_cells),
+            n_slots=max(config.parallel, context.n_seq_max),
+            varies_because=varies_because(model, context, config, native.kernel_features()),
+            media=media,
+            draft_sources=self._drafts.sources,
+        )
+        self._choice_maker = ChoiceMaker(model, native, self.facts.adapters, heals=config.token_healing)
 
     def fill(self, request: Request, prompts: Sequence[Sequence[int]], params: GenerationParams, sink: Sink) -> None:
         """Set what a request computes; InvalidRequestError if it can never be served in this form."""
         request.params, request.sink = params, sink
-        request.adapters = self.adapters.scales(params.adapters)
-        request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
+        request.adapters = self.facts.adapters.scales(params.adapters)
+        request.choices = self._choice_maker.choices(request, prompts, self.facts.n_ctx)
 
     # -- into and out of slots ----------------------------------------------------------------------------------------
 
@@ -181,7 +140,7 @@ class Generation:
 
     def pause(self, requests: Sequence[Request], *, foreground_comes: bool) -> None:
         """Pause requests whose sinks are full, whose prefixes are being read from the disk, or that give way to others;
-        and resume them when that is over.
+        and resume them when that is over. Idle requests are paused if `foreground_comes`, or while others run.
         """
         idle = [request for request in requests if request.is_idle]
         foreground = [request for request in requests if not request.is_idle]
@@ -212,23 +171,22 @@ class Generation:
         """Return whether a request can go on later only: its reader is slow, its prefix is being read, or others come
         first.
         """
-        gives_way = request.is_idle and (self._foreground_computes or request.held_by_front)
-        return gives_way or request.sink.full or self.scheduler.is_fetching(request)
+        waits = request.is_idle and (self._foreground_computes or request.held_by_front)
+        return waits or request.sink.full or self.scheduler.is_fetching(request)
 
-    def choose(self, heads: Sequence[Request]) -> Request | None:
-        return self.scheduler.choose(heads)
-
-    def admit(self, request: Request, observer: Observer) -> list[Update]:
+    def start(self, request: Request, observer: Observer) -> list[Update]:
+        """Take over a request that has left the queue."""
         self._drafts.foresee(request)
         self.scheduler.add(request)
         if self.scheduler.fetch(request):
             request.paused = True
             return []
         # Only the leader that was chosen may be taken: another owner's request may be next.
-        return self._started(self.scheduler.admit(most=1), observer)
+        return self._started(self.scheduler.start_pending(most=1), observer)
 
     def release(self, request: Request, *, keep: bool) -> None:
-        self._steps.come_to_rest()
+        """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""
+        self.steps.come_to_rest()
         if self._encoding is not None:
             self._encoding.withdraw(request)
         if keep:
@@ -261,7 +219,7 @@ class Generation:
         """Start choices that wait for a slot, and return the next step, with its drafts and each constraint's allowed
         tokens. A constraint that fails ends its request.
         """
-        updates = self._started(self.scheduler.admit(), observer)
+        updates = self._started(self.scheduler.start_pending(), observer)
         moved = self.scheduler.gather()
         if moved is not None:
             moved.slot = moved.seq
@@ -298,12 +256,6 @@ class Generation:
         active = self.scheduler.active
         return not request.paused and not (active and all(choice.waits_for_encoding for choice in active))
 
-    def maintain(self) -> None:
-        self.scheduler.maintain()
-
-    def maintain_idle(self) -> bool:
-        return self.scheduler.maintain_idle()
-
     def on_change(self, wake: Callable[[], object]) -> None:
         """Have `wake` called when a file has been read or written, or a picture is encoded."""
         if self.disk is not None:
@@ -315,31 +267,6 @@ class Generation:
         if self.disk is not None:
             close_disk(self.disk, self.scheduler)
 
-    @property
-    def ahead(self) -> list[StepItem]:
-        return self._steps.ahead
-
-    def give_way(self, flag: Flag) -> None:
-        self.context.give_way(cast("CancelFlag", flag))
-
-    def compute(self, items: list[StepItem]) -> StepResult:
-        return self._steps.compute(items)
-
-    def collect(self, *, goes_on: bool) -> StepResult:
-        return self._steps.collect(goes_on=goes_on)
-
-    def take_late(self) -> StepResult | None:
-        return self._steps.take_late()
-
-    def forbid_ahead(self) -> None:
-        self.context.forbid_ahead()
-
-    def allow_ahead(self) -> None:
-        self.context.allow_ahead()
-
-    def rest(self) -> None:
-        self.context.rest()
-
     def is_steady(self, requests: Iterable[Request]) -> bool:
         """Return whether no reader, no time limit, no draft and no prefix needs a turn at rest.
 
@@ -350,7 +277,7 @@ class Generation:
             expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
             if expires or self._must_pause(request) != request.paused:
                 return False
-        if self.scheduler.maintenance_is_due or self.scheduler.gathering_is_due:
+        if self.scheduler.cache.maintenance_is_due or self.scheduler.debt.is_due:
             return False
         return not self._drafts.are_due(self.scheduler.active)
 
@@ -360,6 +287,7 @@ class Generation:
         return StepMember(choice.request, choice.index, phase)
 
     def take(self, rows: Sequence[StepRow], observer: Observer) -> list[Update]:
+        """Take over the results of a step."""
         updates: list[Update] = []
         # Each row is looked at first: a faulty row ends its request, which frees the slots of its siblings' rows. Rows
         # of choices that ended beside a step ahead are ignored, because nobody gets their tokens.
@@ -402,8 +330,9 @@ class Generation:
             self.scheduler.prompt_computed(choice)
         if any(known != row.token for known in choice.next_known(1)):
             return self._fail(choice.request, DIVERGED, None, keep=False)
+        self.n_generated += choice.max_tokens > 0
         try:
-            delta = self._answers.add(choice, row, observer)
+            delta = add_token(choice, row, self.core.model, observer)
         except ConstraintError as error:
             return self._fail(choice.request, str(error), error.param, keep=True)
         return Progress(choice.request, delta) if choice.finish_reason is None else self._finish_choice(choice, delta)
@@ -411,7 +340,7 @@ class Generation:
     def _finish_choice(self, choice: Choice, delta: Delta) -> Update:
         assert choice.finish_reason is not None
         request = choice.request
-        self._steps.come_to_rest()
+        self.steps.come_to_rest()
         if self._encoding is not None and choice.media and all(one.finish_reason for one in request.choices):
             self._encoding.withdraw(request)
         self._drafts.release([choice])

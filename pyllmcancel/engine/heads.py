@@ -10,20 +10,17 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from pyllmcancel.drafting.sources import HEADS
 from pyllmcancel.engine.draft_model import DraftModel, Place
-from pyllmcancel.errors import ContextError, Error
+from pyllmcancel.errors import Error
 from pyllmcancel.step import StepItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, Self
+    from collections.abc import Sequence
 
-    from pyllmcancel._native import CancelFlag, Context, Model
-    from pyllmcancel.config import EngineConfig
+    from pyllmcancel._native import CancelFlag, Model
     from pyllmcancel.requests.request import Choice
 
 STATES_BYTES = 64 << 20  # of the hidden states of all sequences together
@@ -31,56 +28,13 @@ MIN_STATES = 64  # of a sequence
 
 
 class Heads(DraftModel):
-    """Proposes tokens for choices that decode, by the heads of their own model.
+    """Proposes tokens for choices that decode, by the heads of their own model, in a context of heads.
 
-    Parameters
-    ----------
-    context
-        A context of heads, which nothing else uses.
-    model_context
-        The context that computes the model, and keeps its hidden states.
-    clock
-        As for `DraftModel`.
+    `model_context` keeps the model's hidden states.
     """
 
     source = HEADS
     name = "the model's heads"
-
-    def __init__(
-        self,
-        context: Context,
-        model_context: Context,
-        config: EngineConfig,
-        native: Any,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(context, model_context.model, config, native, clock=clock)
-        self._model_context = model_context
-
-    @classmethod
-    def on(cls, model: Model, context: Context, config: EngineConfig, native: Any) -> Self:
-        """Make a context of heads beside the one that computes the model, with as many cells in the same layout.
-
-        Raises
-        ------
-        ContextError
-        """
-        try:
-            made = native.Context(
-                model,
-                n_ctx=context.n_cells,
-                n_seq_max=config.parallel,
-                n_batch=max(config.step_tokens(), config.parallel),
-                kv_unified=context.kv_unified,
-                heads=True,
-                **config.memory_options(),
-                **config.thread_options(),
-                checkpoint_interval=0,  # what a sliding window has lost is not computed again
-            )
-        except ContextError as error:
-            raise ContextError(f"the model's heads: {error}") from error
-        return cls(made, context, config, native)
 
     def reads(self, choice: Choice) -> bool:
         """Return whether the model has computed all of the choice's tokens but the last one, as it has in decode."""
@@ -134,7 +88,7 @@ class Heads(DraftModel):
         n_pending = choice.n_known - place.first - n_valid
         try:
             self._context.follow(place.seq, self._model_context, choice.seq, first=place.first, n_tokens=n_pending)
-        except Error:
+        except (Error, MemoryError):
             self._context.close(place.seq, keep=False)
             raise
         return n_pending

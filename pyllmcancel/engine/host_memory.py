@@ -87,13 +87,7 @@ def beside_model(config: EngineConfig) -> int:
 
 def check_memory_of_both(path: Path, model: Model, draft: Model, config: EngineConfig) -> None:
     """Compare a model and its draft model, each with its cells, with the available memory, before both are loaded.
-
-    Parameters
-    ----------
-    path
-        The model's file.
-    model, draft
-        Both models, without their weights.
+    `path` is the model's file, and both models are without their weights.
 
     Raises
     ------

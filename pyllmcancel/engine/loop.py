@@ -1,8 +1,8 @@
-"""The engine thread's loop: it admits requests, computes planned steps, publishes results, and ends requests.
+"""The engine thread's loop: it starts requests, computes planned steps, publishes results, and ends requests.
 
 One turn: end cancelled requests; expire late ones; pause requests that are not read, and resume those that are. Then
-publish, admit, plan, publish; look for cancels once more; compute a step with the GIL released; take its results. The
-workload decides what to compute: `generation`, or `embeddings.workload`.
+publish, start requests, plan, publish; look for cancels once more; compute a step with the GIL released; take its
+results. The workload decides what to compute: `generation`, or `embeddings.workload`.
 
 A workload may begin the next step, of the same sequences, while this thread takes the results of the last one: one step
 *ahead* at most. The turn beside that step changes nothing: it publishes, looks for cancels and other changes, and waits
@@ -17,9 +17,9 @@ import logging
 import time
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyllmcancel.engine.jobs import Jobs
+from pyllmcancel.engine.slots import Jobs
 from pyllmcancel.errors import error_text
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import PartState, StepPart, StepRecord
@@ -32,13 +32,15 @@ from pyllmcancel.step import StepStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pyllmcancel.cancellation import Flag
+    from pyllmcancel.embeddings.workload import Embedding
+    from pyllmcancel.engine.generation import Generation
+    from pyllmcancel.pooling import EmbedResult
     from pyllmcancel.requests.endings import Endings
     from pyllmcancel.requests.observer import Observer, StepTrace
     from pyllmcancel.requests.registry import Registry
     from pyllmcancel.requests.watcher import Watcher
-    from pyllmcancel.scheduling.workload import AheadOutcome, StepMember, StepOutcome, Update, Workload
-    from pyllmcancel.step import StepItem
+    from pyllmcancel.scheduling.workload import StepMember, Update
+    from pyllmcancel.step import StepItem, StepResult
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -52,7 +54,7 @@ class ComputedStep(NamedTuple):
 
     items: list[StepItem]
     members: list[StepMember]
-    outcome: StepOutcome
+    outcome: StepResult | EmbedResult
     began: float
     seconds: float
 
@@ -66,7 +68,7 @@ class ComputedStep(NamedTuple):
         return self.members[0].request.is_idle
 
 
-def computed_ahead(items: list[StepItem], members: list[StepMember], outcome: AheadOutcome) -> ComputedStep:
+def computed_ahead(items: list[StepItem], members: list[StepMember], outcome: StepResult) -> ComputedStep:
     """Make the record of a step that had begun by itself."""
     seconds = (outcome.decode_us + outcome.sample_us) / 1e6
     return ComputedStep(items, members, outcome, outcome.began_us / 1e6, seconds)
@@ -77,7 +79,7 @@ class EngineLoop:
 
     def __init__(
         self,
-        workload: Workload,
+        workload: Generation | Embedding,
         registry: Registry,
         endings: Endings,
         watcher: Watcher,
@@ -87,6 +89,7 @@ class EngineLoop:
     ) -> None:
         self._workload = workload
         self._scheduler = workload.scheduler
+        self._steps = workload.steps
         self._registry = registry
         self._endings = endings
         self._watcher = watcher
@@ -95,7 +98,7 @@ class EngineLoop:
         self._outbox = Outbox()
         self.jobs = Jobs()
         self._running: list[Request] = []
-        self._foreground_came: Flag = workload.flag()  # foreground requests, since the turn began
+        self._foreground_came = workload.new_flag()  # foreground requests, since the turn began
         self._foreground_ran_at = 0.0  # monotonic seconds
         self._n_steps = 0
         self._last_step: StepRecord | None = None
@@ -108,7 +111,7 @@ class EngineLoop:
 
     def run(self) -> None:
         """Work until the registry is closed and everything has ended."""
-        while self._workload.ahead or self._computes() or self._wait_for_work():
+        while self._steps.ahead or self._computes() or self._wait_for_work():
             self.turn()
         self.jobs.close()
         self._workload.close()
@@ -117,7 +120,7 @@ class EngineLoop:
         """Do one iteration with one step at most, whose events are published when the next turn, or the wait,
         begins.
         """
-        if self._workload.ahead:
+        if self._steps.ahead:
             self._turn_beside_step()
         else:
             self._turn_at_rest()
@@ -129,8 +132,8 @@ class EngineLoop:
 
     def _turn_at_rest(self) -> None:
         # Before anything is looked at: news that arrive from here on keep the next step from running ahead.
-        self._workload.allow_ahead()
-        self._foreground_came = self._workload.flag()
+        self._steps.allow_ahead()
+        self._foreground_came = self._workload.new_flag()
         self._registry.on_foreground = self._foreground_came.set
         # Before admission: a request that supersedes another finds its slot and cells given back. Endings are published
         # before admission, which may copy cells.
@@ -140,7 +143,7 @@ class EngineLoop:
         # Before admission, too: the next request may wait for nothing but a slot that is given back here.
         self._workload.pause(self._running, foreground_comes=self._has_idle and self._registry.foreground_comes)
         self._publish()
-        self._admit()
+        self._start_waiting()
         self._step_began = time.monotonic()  # a draft model may compute
         items, updates = self._workload.plan(self._observer)
         self._step_began = None
@@ -164,7 +167,7 @@ class EngineLoop:
             return False
         if self._foreground_came.is_set():
             return True
-        self._workload.give_way(self._foreground_came)
+        self._workload.core.give_way(self._foreground_came)
         return False
 
     def _maintain(self) -> None:
@@ -172,9 +175,9 @@ class EngineLoop:
         now = time.monotonic()
         if self._foreground_runs or not self._has_idle:
             self._foreground_ran_at = now
-            self._workload.maintain()
+            self._scheduler.maintain()
         elif now > self._foreground_ran_at + IDLE_AFTER:
-            self._workload.maintain_idle()
+            self._scheduler.maintain_idle()
 
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps. May be called from any thread."""
@@ -207,16 +210,16 @@ class EngineLoop:
         limit = PREPARING_SECONDS if self._registry.has_foreground else None
         has_work = wait(0.0)
         if has_work is None:
-            self._workload.rest()
+            self._workload.core.rest()
             has_work = wait(IDLE_AFTER)
-        while has_work is None and self._workload.maintain_idle():
+        while has_work is None and self._scheduler.maintain_idle():
             self._publish()
             has_work = wait(0.0)
         return wait(limit) is not False if has_work is None else has_work
 
     # -- requests: in and out -----------------------------------------------------------------------------------------
 
-    def _admit(self) -> None:
+    def _start_waiting(self) -> None:
         while (request := self._registry.take_next(self._choose, foreground_runs=self._foreground_runs)) is not None:
             self._watcher.look((request,))
             if request.cancellation.requested:
@@ -224,7 +227,7 @@ class EngineLoop:
                 self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
             else:
                 self._running.append(request)
-                self._report(self._workload.admit(request, self._observer))
+                self._report(self._workload.start(request, self._observer))
                 if request not in self._running:
                     break  # its answer was known: a flood of such requests, for which slots are no limit, has to wait
 
@@ -238,7 +241,7 @@ class EngineLoop:
 
     def _choose(self, heads: Sequence[Request]) -> Request | None:
         cancelled = next((request for request in heads if request.cancellation.requested), None)
-        return self._workload.choose(heads) if cancelled is None else cancelled
+        return self._scheduler.choose(heads) if cancelled is None else cancelled
 
     def _end_cancelled(self) -> None:
         left, self._left = self._left, []
@@ -294,20 +297,14 @@ class EngineLoop:
         members = self._members_of(items)
         began = self._step_began = time.monotonic()
         with self._rest_may_end(members):
-            outcome = self._workload.compute(items)
-        step = ComputedStep(items, members, outcome, began, time.monotonic() - began)
-        self._note_ahead(step)
-        self._record(step)
-        self._take(step)
+            outcome = self._steps.compute(items)
+        self._end_step(ComputedStep(items, members, outcome, began, time.monotonic() - began))
 
     def _collect(self, *, goes_on: bool) -> None:
-        items, members = self._workload.ahead, self._members_ahead
+        items, members = self._steps.ahead, self._members_ahead
         with self._rest_may_end(members):
-            outcome = self._workload.collect(goes_on=goes_on)
-        step = computed_ahead(items, members, outcome)
-        self._note_ahead(step)
-        self._record(step)
-        self._take(step)
+            outcome = self._steps.collect(goes_on=goes_on)
+        self._end_step(computed_ahead(items, members, outcome))
 
     @contextmanager
     def _rest_may_end(self, members: Iterable[StepMember]) -> Iterator[None]:
@@ -323,14 +320,18 @@ class EngineLoop:
         finally:
             self._left += self._registry.take_back(rest)
 
-    def _note_ahead(self, step: ComputedStep) -> None:
-        """Note the step that has begun after this one, if one has: its members, its time, its cells."""
-        items = self._workload.ahead
+    def _end_step(self, step: ComputedStep) -> None:
+        """Note the step that has begun after this one, if one has: its members, its time, its cells. Record this step,
+        and take its results.
+        """
+        items = self._steps.ahead
         self._step_began = time.monotonic() if items else None
         if items:
             self._members_ahead = self._members_of(items)
             # The context cannot be asked while a step computes.
             self.occupancy = self.occupancy._replace(cells=self.occupancy.cells + step.n_tokens)
+        self._record(step)
+        self._take(step)
 
     def _members_of(self, items: list[StepItem]) -> list[StepMember]:
         return [self._workload.member(item) for item in items]
@@ -352,10 +353,11 @@ class EngineLoop:
                 self._scheduler.resync(items)
                 self._isolate_failure(items, outcome.status)
 
-    def _take_rows(self, outcome: StepOutcome) -> None:
-        items, members = self._workload.ahead, self._members_ahead
-        updates = self._workload.take(outcome.rows, self._observer)
-        late = self._workload.take_late()
+    def _take_rows(self, outcome: StepResult | EmbedResult) -> None:
+        items, members = self._steps.ahead, self._members_ahead
+        rows: Sequence[Any] = outcome.rows
+        updates = self._workload.take(rows, self._observer)
+        late = self._steps.take_late()
         if late is None:
             self._report(updates)
             return
@@ -388,7 +390,7 @@ class EngineLoop:
             request = member.request
             part = StepPart(request.id, member.index, member.phase, item.n_rows, item.seq, request.owner)
             if item.draft:
-                part = part._replace(n_drafted=len(item.draft), n_accepted=n_accepted(outcome, item.seq))
+                part = part._replace(n_drafted=len(item.draft), n_accepted=n_accepted(outcome.rows, item.seq))
             sequences.append(part)
             cancelled = request.cancellation.requested
             n_survivors += not cancelled
@@ -414,9 +416,9 @@ class EngineLoop:
         self._observer.step_done(record, n_wasted)
 
 
-def n_accepted(outcome: StepOutcome, seq: int) -> int:
+def n_accepted(rows: Sequence[Any], seq: int) -> int:
     """Return the number of drafted tokens that a step accepted for a sequence: one token more is sampled."""
-    return next((max(0, len(row.sampled) - 1) for row in outcome.rows if row.seq == seq), 0)
+    return next((max(0, len(row.sampled) - 1) for row in rows if row.seq == seq), 0)
 
 
 def state_of(member: StepMember) -> PartState:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyllmcancel.engine.context_options import options_for
+from pyllmcancel.engine.cell_layout import options_for
 from pyllmcancel.engine.fitting import resolved
 from pyllmcancel.engine.host_memory import CELLS_STEP, available_memory, beside_model, file_size
 from pyllmcancel.errors import PlacementError

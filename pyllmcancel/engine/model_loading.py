@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
-from pyllmcancel.engine.cell_layout import cell_layout, report
-from pyllmcancel.engine.context_options import context_options
+from pyllmcancel.engine.cell_layout import cell_layout, context_options, report
 from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_loading import (
     check_drafting,
@@ -21,13 +20,12 @@ from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.heads import Heads, n_states
-from pyllmcancel.engine.media_loading import load_encoder
 from pyllmcancel.engine.reading import Progress, read_first
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.pooling import Pooling
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import Model
+    from pyllmcancel._native import MediaEncoder, Model
     from pyllmcancel.config import EngineConfig
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -55,7 +53,7 @@ def load_workload(config: EngineConfig, native: Any, progress: Progress | None) 
         workload = Embedding.on(model, pooling, config, native)
         if pooling is Pooling.RANK and len(model.labels) > 1:
             logger.info("documents are ranked by their score for %r, of %s", model.labels[0], model.labels)
-    if (why := workload.varies_because) is None:
+    if (why := workload.facts.varies_because) is None:
         logger.info("an answer depends on its own request only")
     else:
         logger.info("the last bits of an answer may depend on other requests: %s", why)
@@ -85,17 +83,8 @@ def load_model(config: EngineConfig, native: Any, progress: Progress | None) -> 
 
 
 def generation_on(model: Model, config: EngineConfig, native: Any, *, draft_model: Model | None = None) -> Generation:
-    """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made.
-
-    Parameters
-    ----------
-    draft_model
-        The model that proposes tokens, loaded and checked by `pyllmcancel.engine.draft_loading`.
-
-    Raises
-    ------
-    ModelLoadError
-        `config.mmproj` is not a projector for this model.
+    """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made, ModelLoadError
+    if `config.mmproj` is not a projector for this model. The draft model was checked by `draft_loading`.
     """
     encoder = load_encoder(model, config, native)
     report(cell_layout(model, config), config)
@@ -116,3 +105,19 @@ def generation_on(model: Model, config: EngineConfig, native: Any, *, draft_mode
     if drafting is not None and encoder is not None:
         drafting.take_turns(encoder)
     return Generation(context, config, native, drafting, disk_floor(context, config, native), encoder=encoder)
+
+
+def load_encoder(model: Model, config: EngineConfig, native: Any) -> MediaEncoder | None:
+    """Load the projector that `config` names, if it names one; ModelLoadError if it is not one for this model."""
+    if config.mmproj is None:
+        return None
+    encoder: MediaEncoder = native.MediaEncoder(
+        model,
+        config.mmproj,
+        n_threads=config.thread_options()["n_threads_batch"],
+        offload=config.mmproj_offload,
+        image_min_tokens=config.image_min_tokens,
+        image_max_tokens=config.image_max_tokens,
+    )
+    logger.info("projector: %s", config.mmproj)
+    return encoder

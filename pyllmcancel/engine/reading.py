@@ -17,7 +17,7 @@ CHUNK = 4 << 20  # bytes that are read at once
 Progress = Callable[[float], bool | None]
 
 
-def read_ahead(files: Sequence[Path], progress: Progress) -> bool:
+def read_uncached(files: Sequence[Path], progress: Progress) -> bool:
     """Read what the system's cache lacks; return whether anything was read. Does nothing but on Linux.
 
     Raises
@@ -59,6 +59,6 @@ def read_first(path: Path, progress: Progress) -> Progress:
     memory = available_memory()
     if memory is not None and file_size(path) > memory.available:
         return progress  # the end of the file would drive its beginning out of the cache again
-    if not read_ahead(files, lambda fraction: progress(fraction / 2)):
+    if not read_uncached(files, lambda fraction: progress(fraction / 2)):
         return progress
     return lambda fraction: progress((1 + fraction) / 2)

@@ -20,7 +20,7 @@ MAX_PERIOD = 512  # tokens
 MIN_PERIODS = 4
 EVERY = 32  # tokens between two looks at an answer, because each look takes 20 to 60 microseconds
 EVERY_FORMED = 256  # and in a formed answer, because asking the form takes milliseconds
-AHEAD = 4_096  # tokens of a repetition that a form is asked about
+MAX_ASKED = 4_096  # tokens of a repetition that a form is asked about
 
 
 def repeats_itself(choice: Choice) -> bool:
@@ -62,7 +62,7 @@ def demands(constraint: Constraint, period: Sequence[int]) -> bool:
     """Return whether the form is behind a repetition: if that went on, the form would end it, or allow other tokens."""
     later = constraint.fork()
     try:
-        if any(map(later.accept, [*period] * (AHEAD // len(period)))):
+        if any(map(later.accept, [*period] * (MAX_ASKED // len(period)))):
             return True
         masks = constraint.mask(), later.mask()
     except ConstraintError:

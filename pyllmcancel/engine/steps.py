@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyllmcancel.placement import CPU
+from pyllmcancel.scheduling.workload import Steps
 from pyllmcancel.step import StepItem
 
 if TYPE_CHECKING:
@@ -21,37 +22,31 @@ if TYPE_CHECKING:
     from pyllmcancel.step import StepResult
 
 
-class Steps:
-    """Computes steps in a context. Used by the engine thread only.
+class DecodeSteps(Steps):
+    """Computes steps in a context.
 
     Parameters
     ----------
     run_ahead
         True if steps may begin by themselves. By default they do where Python has a core to itself.
-
-    Attributes
-    ----------
-    ahead
-        The step that has begun by itself; empty if none has.
     """
 
     def __init__(self, context: Context, scheduler: Scheduler, drafts: Drafts, *, run_ahead: bool | None) -> None:
+        super().__init__(context, scheduler.cost)
         self._context = context
         self._scheduler = scheduler
         self._drafts = drafts
         self._run_ahead = is_mostly_offloaded(context.model) if run_ahead is None else run_ahead
         if self._run_ahead:
             context.start_ahead()
-        self.ahead: list[StepItem] = []
         self._late: StepResult | None = None  # the result of the step ahead, if `come_to_rest` had to wait for it
 
     def compute(self, items: list[StepItem]) -> StepResult:
-        fixed, per_token = self._scheduler.cost.fit()
+        fixed, per_token = self._cost.fit()
         ends = self._ends(items) if self._run_ahead else None
         return self._noted(self._context.step(items, fixed_cost=fixed, cost_per_token=per_token, ends=ends), items)
 
     def collect(self, *, goes_on: bool) -> StepResult:
-        """Wait for the step ahead; with `goes_on` another may follow."""
         return self._noted(self._context.collect(goes_on=goes_on), self.ahead)
 
     def come_to_rest(self) -> None:
@@ -60,9 +55,14 @@ class Steps:
             self._late = self.collect(goes_on=False)
 
     def take_late(self) -> StepResult | None:
-        """Return the result that `come_to_rest` has waited for, once."""
         late, self._late = self._late, None
         return late
+
+    def forbid_ahead(self) -> None:
+        self._context.forbid_ahead()
+
+    def allow_ahead(self) -> None:
+        self._context.allow_ahead()
 
     def _noted(self, result: StepResult, items: list[StepItem]) -> StepResult:
         self.ahead = [StepItem(item.seq, 1) for item in items] if result.ahead else []

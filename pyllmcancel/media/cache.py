@@ -69,11 +69,6 @@ class MediaCache:
             self._trim()
             return parts
 
-    @property
-    def n_bytes(self) -> int:
-        with self._lock:
-            return sum(map(size_of, self._parts.values()))
-
     def _trim(self) -> None:
         sizes = {key: size_of(parts) for key, parts in self._parts.items()}
         total = sum(sizes.values())

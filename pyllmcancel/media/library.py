@@ -52,11 +52,6 @@ class MediaLibrary:
         self._n_batch = n_batch
         self._half_minute = self._tokens_of_half_minute()
 
-    @property
-    def cache_bytes(self) -> int:
-        """The bytes that are kept of pictures."""
-        return self._cache.n_bytes
-
     def prepare(
         self,
         text: str,

@@ -28,13 +28,12 @@ from pyllmcancel.errors import UsageError, error_text
 from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
-from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched, Holder
 from pyllmcancel.scheduling.work_thread import WorkThread
 
 if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
     from pyllmcancel.scheduling.prefix_folder import Entry, PrefixFolder
-    from pyllmcancel.scheduling.swap_store import Holder
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -45,12 +44,8 @@ REFUSALS = ("damaged", "other_identity", "disk_full", "too_large", "failed")
 MAX_MISSING = 1 / 8
 
 
-class FloorClosed(Exception):  # noqa: N818 - no error
-    """The engine was closed before the identity was known."""
-
-
-class FetchDropped(Exception):  # noqa: N818 - no error
-    """Nobody waits any more for a file that is being read."""
+class GivenUp(Exception):  # noqa: N818 - no error
+    """The engine was closed before the identity was known, or nobody waits any more for a file that is being read."""
 
 
 class DiskCounts(NamedTuple):
@@ -202,19 +197,9 @@ class DiskFloor:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def fetch(self, key: Hashable, tokens: Sequence[int], n_had: int, room: int, holder: Holder) -> bool:
-        """Begin to read a file that gives a prompt clearly more than the `n_had` tokens that are at hand.
-
-        Parameters
-        ----------
-        key
-            Whose prompt that is: for `is_reading`, `fetched` and `drop`.
-        room
-            Limit of the file's tokens.
-
-        Returns
-        -------
-        bool
-            False if there is no such file.
+        """Begin to read a file, of at most `room` tokens, that gives a prompt clearly more than the `n_had` tokens that
+        are at hand; False if there is no such file. `key` says whose prompt that is, for `is_reading`, `fetched` and
+        `drop`.
         """
         if self._identity is None:
             return False
@@ -252,7 +237,7 @@ class DiskFloor:
     def _read(self, entry: Entry, fetch: Fetch) -> None:
         try:
             fetch.prefix = self._prefix_of(entry, fetch)
-        except FetchDropped:
+        except GivenUp:
             pass
         except (DamagedFileError, UsageError) as error:
             self._refused["damaged"] += 1
@@ -273,7 +258,7 @@ class DiskFloor:
     def _prefix_of(self, entry: Entry, fetch: Fetch) -> SwappedPrefix | None:
         def check() -> None:
             if fetch.dropped:
-                raise FetchDropped
+                raise GivenUp
 
         check()
         with open(entry.path, "rb") as file:
@@ -292,12 +277,12 @@ class DiskFloor:
 
     def _check_open(self) -> None:
         if self._closing:
-            raise FloorClosed
+            raise GivenUp
 
     def _identify(self, identity: Callable[[Pause], str]) -> None:
         try:
             self._note_identity(identity(self._check_open))
-        except FloorClosed:
+        except GivenUp:
             pass
         except Exception:
             logger.exception("no prefixes are kept on disk, because the model's file could not be read")

@@ -37,7 +37,7 @@ class Contender(Protocol):
 C = TypeVar("C", bound=Contender)
 
 
-class Turn(NamedTuple):
+class OwnersSteps(NamedTuple):
     """The last step that an owner took part in, and the last one that began with a prompt of the owner."""
 
     step: int = 0
@@ -51,8 +51,8 @@ class FairShare:
         self._n_starts = 0
         self._last_start: dict[str, int] = {}  # by owner, counted in starts
         self._n_steps = 0
-        self._turns: dict[str, Turn] = {}  # by owner
-        self._turns_before = self._turns  # as they were before the last step, in case that step does not count
+        self._last: dict[str, OwnersSteps] = {}  # by owner
+        self._last_before = self._last  # as they were before the last step, in case that step does not count
 
     # -- slots --------------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class FairShare:
         self._last_start[choice.request.owner] = self._n_starts
 
     @staticmethod
-    def gives_way_to(choice: Contender, running: Sequence[C]) -> C | None:
+    def preempted_for(choice: Contender, running: Sequence[C]) -> C | None:
         """Return which of the `running` choices, oldest first, has to give its slot up for `choice`, if any has to."""
         held, owner = slots_held(running), choice.request.owner
         if running and max(held.values()) >= held[owner] + MIN_EXCESS:
@@ -111,7 +111,7 @@ class FairShare:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def prompts_in_turn(self, prompts: Iterable[Choice]) -> list[Choice]:
+    def in_order(self, prompts: Iterable[Choice]) -> list[Choice]:
         """Return the `prompts`, given oldest first, in the order in which to compute them: one of each owner in turn.
 
         The owner that has been in no step for longest comes first, decode steps included. So an owner that has only a
@@ -121,24 +121,24 @@ class FairShare:
         by_owner: dict[str, list[Choice]] = {}
         for choice in sorted(prompts, key=lambda choice: -choice.request.priority):
             by_owner.setdefault(choice.request.owner, []).append(choice)
-        owners = sorted(by_owner, key=lambda owner: self._turns.get(owner, Turn()))
+        owners = sorted(by_owner, key=lambda owner: self._last.get(owner, OwnersSteps()))
         rounds = zip_longest(*(by_owner[owner] for owner in owners))
         return [choice for choice in chain.from_iterable(rounds) if choice is not None]
 
     def note_step(self, decoding: Iterable[Choice], prompt: Choice | None) -> None:
         """Note that a step is planned, with these choices that decode, and this prompt before others."""
-        self._turns_before = self._turns
+        self._last_before = self._last
         self._n_steps += 1
-        turns = dict(self._turns)
+        last = dict(self._last)
         for choice in decoding:
-            turns[choice.request.owner] = turns.get(choice.request.owner, Turn())._replace(step=self._n_steps)
+            last[choice.request.owner] = last.get(choice.request.owner, OwnersSteps())._replace(step=self._n_steps)
         if prompt is not None:
-            turns[prompt.request.owner] = Turn(self._n_steps, self._n_steps)
-        self._turns = turns
+            last[prompt.request.owner] = OwnersSteps(self._n_steps, self._n_steps)
+        self._last = last
 
     def undo_step(self) -> None:
         """Undo the planned step, which did not count."""
-        self._turns = self._turns_before
+        self._last = self._last_before
 
 
 def slots_held(running: Iterable[Contender]) -> Counter[str]:

@@ -83,10 +83,7 @@ class Job:
 class Patience:
     """How long requests wait before they leave, by the product-limit estimate.
 
-    Parameters
-    ----------
-    waits
-        The seconds that requests waited so far, or until they started, each with False; or until they left, with True.
+    `waits` are the seconds of requests so far, or until they started, each with False; or until they left, with True.
     """
 
     def __init__(self, waits: Iterable[tuple[float, bool]]) -> None:
@@ -126,19 +123,12 @@ class Rate:
 class Forecast(Observer):
     """The forecast of an engine. `of` may be called from any thread.
 
-    Parameters
-    ----------
-    order
-        Returns the scheduler's order among owners as it is now: a copy.
-    slots, max_running
-        The number of slots, and the limit of an owner's running requests.
+    `shares` is the scheduler's order among owners, and `max_running` the limit of an owner's running requests.
     """
 
-    def __init__(
-        self, registry: Registry, order: Callable[[], FairShare], slots: int, max_running: int | None = None
-    ) -> None:
+    def __init__(self, registry: Registry, shares: FairShare, slots: int, max_running: int | None = None) -> None:
         self._registry = registry
-        self._order = order
+        self._shares = shares
         self._slots = slots
         self._max_running = max_running
         # Written by the engine thread, which computes steps.
@@ -251,7 +241,7 @@ class Forecast(Observer):
             if not one.paused
         ]
         is_known = self._prompt.value > 0.0
-        costs, order = (self._prompt.value, self._token.value), self._order()
+        costs, order = (self._prompt.value, self._token.value), self._shares.copy()
         stays = patience.after(now)
         played = starts(jobs, begun, order, costs, stays, slots=self._slots, most=self._max_running)
         return {
@@ -299,18 +289,9 @@ def starts(
     """Iterate over the waiting jobs in the order in which they start, each with what is ahead of it; the last one,
     None, stands for the next request.
 
-    Parameters
-    ----------
-    waiting
-        Each owner's in their order.
-    running
-        The jobs that hold slots, the oldest first.
-    costs
-        The seconds of a token of a prompt, and of a step that decodes.
-    stays
-        Returns the probability that a waiting request is still there after a number of seconds.
-    most
-        The limit of an owner's running jobs.
+    The jobs of an owner wait in their order; the oldest running one is first, and an owner has `most` of those at most.
+    The `costs` are the seconds of a token of a prompt, and of a step that decodes. `stays` returns the probability that
+    a waiting request is still there after a number of seconds.
     """
     prompt_seconds, step_seconds = costs
     queues = defaultdict[str, deque[Job]](deque)
@@ -326,7 +307,7 @@ def starts(
         held = Counter(job.request.owner for job in running)
         heads = [queue[0] for owner, queue in queues.items() if queue and (most is None or held[owner] < most)]
         best = shares.next_start(heads, running)
-        other = None if best is None or len(running) < slots else shares.gives_way_to(best, running)
+        other = None if best is None or len(running) < slots else shares.preempted_for(best, running)
         if best is None or (len(running) >= slots and other is None):
             first = min(running, key=lambda one: one.end)
             running.remove(first)

@@ -33,6 +33,9 @@ class Left(NamedTuple):
         return [token for part in self.parts for token in part][: self.n_tokens]
 
 
+NOTHING = Left((), 0)
+
+
 class NamedSlots:
     """The prefixes of slots, by owner and number."""
 
@@ -53,15 +56,9 @@ class NamedSlots:
         else:
             self._left.pop(owner, number)
 
-    def tokens(self, owner: str, number: int | None) -> list[int]:
+    def get(self, owner: str, number: int | None) -> Left:
         """Return what a slot holds; nothing for no slot."""
-        left = None if number is None else self._left.get(owner, number)
-        return [] if left is None else left.tokens()
-
-    def adapted(self, owner: str, number: int) -> Adapted:
-        """Return the adapters that computed what a slot holds."""
-        left = self._left.get(owner, number)
-        return UNADAPTED if left is None else left.adapted
+        return (None if number is None else self._left.get(owner, number)) or NOTHING
 
 
 def number_of(choice: Choice) -> int | None:

@@ -48,14 +48,8 @@ def best_move(running: Collection[int], movable: Mapping[int, int], idle: Mappin
     """Return the move after which the running sequences are nearest to one run; None if no move brings them nearer.
 
     The fewest runs are best, then the longest ones (by the sum of their squared lengths), then the fewest tokens to
-    copy. Each move gains something of the first two, so that a row of moves comes to an end.
-
-    Parameters
-    ----------
-    movable
-        By running sequence that can be moved: its number of tokens.
-    idle
-        By idle sequence that can be moved: its number of tokens.
+    copy. Each move gains something of the first two, so that a row of moves comes to an end. `movable` and `idle` have
+    the running and the idle sequences that can be moved, each with its number of tokens.
     """
     runs = runs_of(running)
     if len(runs) < 2:

@@ -30,8 +30,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
-from pyllmcancel.scheduling.swap_store import NO_HOLDER, Holder, first_to_forget
+from pyllmcancel.scheduling.swap_space import (
+    MAX_COPIED_PER_REUSED,
+    MIN_SHARED_TOKENS,
+    NO_HOLDER,
+    Holder,
+    SwapSpace,
+    first_to_forget,
+)
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -96,10 +102,6 @@ class PrefixCache:
         # By sequence: the holder of the tokens that it holds, or held last.
         self._holders = [NO_HOLDER] * context.n_seq_max
 
-    def __len__(self) -> int:
-        """Number of idle sequences."""
-        return len(self._idle)
-
     @property
     def n_cells(self) -> int:
         """The number of cells that only idle prefixes hold."""
@@ -124,12 +126,8 @@ class PrefixCache:
     ) -> PrefixMatch:
         """Return the best match for a prompt of `holder`; there must be an idle sequence.
 
-        Parameters
-        ----------
-        fetched
-            A prefix that was read from the disk for this prompt.
-        own
-            A prefix that the prompt continues, however little it has in common with it, if nothing else has more.
+        A prefix was `fetched` from the disk for this prompt. The prompt continues its `own` prefix, however little it
+        has in common with it, if nothing else has more.
         """
         target = self._free_target(running, holder)
         lengths = self._common_prefixes(tokens, holder)
@@ -248,13 +246,8 @@ class PrefixCache:
         """Prepare `found.seq` for a choice of `holder`: it is no longer idle, and holds the prefix that was found.
 
         Its former content is swapped out. If nothing is `running`, the size of that content does not matter, because no
-        other request waits.
-
-        Returns
-        -------
-        int
-            The limit of leading tokens that the choice may reuse of what the sequence holds now: the prefix, or what is
-            left of the former content.
+        other request waits. Returns the limit of leading tokens that the choice may reuse of what the sequence holds
+        now: the prefix, or what is left of the former content.
         """
         n_usable = found.n_shared if found.keeps_own else holder.n_usable(self._holders[found.seq])
         del self._idle[found.seq]
@@ -265,7 +258,7 @@ class PrefixCache:
             self._swap.swap_out(found.seq, self._holders[found.seq], alone=alone)
         elif self._keeps_half(found.seq, found.n_shared):
             # The cells hold all tokens of the copy. A conversation needs one copy, not one for each turn.
-            self._swap.discard_copy(self._context.tokens(found.seq), self._holders[found.seq])
+            self._swap.discard(self._swap.copy_of(self._context.tokens(found.seq), self._holders[found.seq]))
         self._spent.discard(found.seq)
         self._holders[found.seq] = holder
         if found.source is not None:
@@ -363,12 +356,12 @@ class PrefixCache:
         """Copy a prefix ahead of its eviction, or for the disk; called while nothing runs or waits. False if nothing is
         left to copy for now.
         """
-        return self._copy_ahead() or self._save_copy() or self._save_one()
+        return self._copy_early() or self._save_copy() or self._save_one()
 
     @property
     def has_unsaved(self) -> bool:
         """True if the disk has not been offered every copy and every idle prefix."""
-        return bool(self._unsaved) or self._swap.has_fresh
+        return bool(self._unsaved or self._swap.fresh)
 
     def _save_copy(self) -> bool:
         """Have one of the copies in plain memory written to the disk, which costs this thread nothing."""
@@ -384,7 +377,7 @@ class PrefixCache:
         while self._disk is not None and self._disk.is_free and self._unsaved:
             seq = self._unsaved.pop()
             tokens, holder = self._context.tokens(seq), self._holders[seq]
-            if self._swap.has_copy(tokens, holder) or not self._disk.lacks(tokens, holder):
+            if self._swap.copy_of(tokens, holder) is not None or not self._disk.lacks(tokens, holder):
                 continue
             prefix = self._context.copy_out(seq, max_bytes=MAX_SAVED_BYTES)
             if prefix is not None:
@@ -392,7 +385,7 @@ class PrefixCache:
                 return True
         return False
 
-    def _copy_ahead(self) -> bool:
+    def _copy_early(self) -> bool:
         """Copy a prefix ahead of its eviction. With divided cells: the one in the sequence that the next request will
         take.
         """
@@ -400,12 +393,12 @@ class PrefixCache:
             return False  # every sequence may wait for the encoding of a picture
         if not self._context.kv_unified:
             seq = self._free_target((), NO_HOLDER)
-            return seq not in self._spent and self._swap.copy_ahead(seq, self._holders[seq])
+            return seq not in self._spent and self._swap.copy_early(seq, self._holders[seq])
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
             tokens, holder = self._context.tokens(seq), self._holders[seq]
             # The choices of one request share its prompt, for which one copy is enough.
-            if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_ahead(seq, holder):
+            if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_early(seq, holder):
                 return True
         return False
 

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 from pyllmcancel.adapters import UNADAPTED, Adapted
 from pyllmcancel.errors import Error
 from pyllmcancel.pausing import Pause
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import Holder
 
 if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
@@ -57,7 +57,7 @@ class Head:
     identity
         Stands for everything that the states depend on.
     owner, in_session, adapted
-        As in `pyllmcancel.scheduling.swap_store.Holder`.
+        As in `pyllmcancel.scheduling.swap_space.Holder`.
     least
         Fewer tokens than these can be reused from a checkpoint only.
     parts
@@ -75,10 +75,6 @@ class Head:
     @property
     def n_tokens(self) -> int:
         return len(self.tokens) // BYTES_PER_TOKEN
-
-    @property
-    def n_state_bytes(self) -> int:
-        return sum(part.n_bytes for part in self.parts)
 
     @property
     def holder(self) -> Holder:

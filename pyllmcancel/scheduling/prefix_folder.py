@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyllmcancel._native import SwappedPrefix
-    from pyllmcancel.scheduling.swap_store import Holder
+    from pyllmcancel.scheduling.swap_space import Holder
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -117,7 +117,7 @@ class PrefixFolder:
         cannot be written.
         """
         path = self.path / f"{os.urandom(8).hex()}{SUFFIX}"
-        self._make_room(head.n_state_bytes + len(head.tokens))
+        self._make_room(sum(part.n_bytes for part in head.parts) + len(head.tokens))
         entry = Entry(path, head, write(path, head, prefix))
         with self._mutex:
             self._entries[path] = entry

@@ -12,19 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.scheduling.fair_share import FairShare
-from pyllmcancel.scheduling.named_slots import NamedSlots, number_of
+from pyllmcancel.scheduling.named_slots import NOTHING, Left, NamedSlots, number_of
 from pyllmcancel.scheduling.neighbours import GraphDebt, Move, best_move, bytes_of_graph, runs_of
 from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.step_planner import StepPlanner
-from pyllmcancel.scheduling.swap_space import MAX_COPIED_BYTES, Fetched
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_BYTES, Fetched, Holder
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, Context
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.requests.request import Choice, Request
     from pyllmcancel.scheduling.disk_floor import DiskFloor
-    from pyllmcancel.scheduling.step_cost import StepCostModel
     from pyllmcancel.step import StepItem
 
 HEADROOM = 16  # cells that a starting choice leaves free for each running one, so that none is preempted at once
@@ -58,12 +56,13 @@ class Scheduler:
         self._disk = disk
         self._named = NamedSlots() if config.named_slots else None
         on_cpu = not context.is_offloaded
-        self._shares = FairShare()
-        self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
-        self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0, disk=disk)
-        self._debt = GraphDebt(bytes_of_graph(context.model.size, on_cpu=on_cpu))
+        self.shares = FairShare()
+        self._planner = StepPlanner(context, config, self.shares, on_cpu=on_cpu)
+        self.cost = self._planner.cost
+        self.cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0, disk=disk)
+        self.debt = GraphDebt(bytes_of_graph(context.model.size, on_cpu=on_cpu))
         # A copy takes no longer than a graph, or than one for a new request.
-        self._most_moved = max(MAX_COPIED_BYTES, self._debt.bytes_of_graph)
+        self._most_moved = max(MAX_COPIED_BYTES, self.debt.bytes_of_graph)
         # Where clients name slots, a choice stays in the one that its answer has named.
         self.gathers = not context.kv_unified and context.can_swap and self._named is None
         self._slots = min(config.parallel, context.n_seq_max)
@@ -81,14 +80,6 @@ class Scheduler:
         self.n_moved = 0
 
     @property
-    def cost(self) -> StepCostModel:
-        return self._planner.cost
-
-    def order(self) -> FairShare:
-        """Return a copy of the order in which owners' choices start; may be called from any thread."""
-        return self._shares.copy()
-
-    @property
     def active(self) -> list[Choice]:
         return list(self._active.values())
 
@@ -98,7 +89,7 @@ class Scheduler:
         return any(choice.request.is_idle for choice in self._active.values())
 
     def occupancy(self) -> Occupancy:
-        idle, copies = self._cache.n_cells, (self._context.checkpoint_bytes, self._cache.swapped_bytes)
+        idle, copies = self.cache.n_cells, (self._context.checkpoint_bytes, self.cache.swapped_bytes)
         return Occupancy(len(self._active), self._context.n_cells_used - idle, idle, *copies)
 
     def add(self, request: Request) -> None:
@@ -118,7 +109,7 @@ class Scheduler:
                 break  # what is read takes memory until its choice starts
             if choice.leads and not choice.n_described and not self._recomputes_all(choice):
                 tokens, holder = choice.tokens, holder_of(choice)
-                self._disk.fetch(choice, tokens, self._cache.n_at_hand(tokens, holder), room, holder)
+                self._disk.fetch(choice, tokens, self.cache.n_at_hand(tokens, holder), room, holder)
         if not self.is_fetching(request):
             return False
         self._set_aside(request.choices)
@@ -141,35 +132,37 @@ class Scheduler:
         self._pending.extendleft(reversed(leader.siblings))
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        """Return which of these waiting requests starts now; None if a pending choice is next, or has to wait.
+        """Return which of these waiting requests, the next one of each owner, starts now; None if a pending choice is
+        next, or has to wait.
 
-        `heads` has the next request of each owner.
+        Called with the registry's lock held, so it must be quick. `Generation.start` follows for the returned request,
+        unless that request is cancelled in between.
         """
         leaders = {request.choices[0]: request for request in heads}
         if self._disk is not None and self._disk.n_fetches >= max(1, self._slots - len(self._active)):
             # Prefixes that are read take memory. The choices for which it was read may overtake the waiting ones.
             self._heads = []
             return None
-        choice = self._shares.next_start([*self._pending, *leaders], self.active)
-        starts = choice in leaders and self._giving_way_to(choice) is not None
+        choice = self.shares.next_start([*self._pending, *leaders], self.active)
+        starts = choice in leaders and self._to_preempt_for(choice) is not None
         self._heads = [] if starts else list(leaders)
         return leaders[choice] if choice is not None and starts else None
 
-    def admit(self, most: int | None = None) -> list[Choice]:
+    def start_pending(self, most: int | None = None) -> list[Choice]:
         """Start at most `most` pending choices, as long as there is room or others give way; return those started."""
         started: list[Choice] = []
         while most is None or len(started) < most:
-            choice = self._shares.next_start([*self._pending, *self._heads], self.active)
+            choice = self.shares.next_start([*self._pending, *self._heads], self.active)
             if choice is None or choice not in self._pending:
                 break
-            giving_way = self._giving_way_to(choice)
-            if giving_way is None:
+            preempted = self._to_preempt_for(choice)
+            if preempted is None:
                 break
-            for other in giving_way:
+            for other in preempted:
                 self._preempt(other, keep=True)
             self._pending.remove(choice)
             self._open(choice)
-            self._shares.note_start(choice)
+            self.shares.note_start(choice)
             started.append(choice)
         self._heads = []
         return started
@@ -179,11 +172,11 @@ class Scheduler:
         if not self.gathers or self._computes_idle:
             return None
         if len(runs_of(self._active)) < 2:
-            self._debt.clear()
+            self.debt.clear()
             return None
         # Suspects of a failed step are known by their numbers.
         moved = None if self._planner.isolates else self._due_move()
-        if moved is None or not self._cache.move(*moved, self._most_moved):
+        if moved is None or not self.cache.move(*moved, self._most_moved):
             return None
         choice = self._active[moved.seq]
         self._open_in(choice, moved.target, n_reusable=choice.n_committed)
@@ -200,24 +193,19 @@ class Scheduler:
         seq, length = next(iter(lengths.items()))
         bytes_per_token = self._context.swap_bytes(seq) / length
         most = int(self._most_moved / bytes_per_token)
-        idle = self._cache.lengths()
+        idle = self.cache.lengths()
         move = best_move(self._active, at_most(most, lengths), at_most(most, idle))
         if move is None:
-            self._debt.clear()
+            self.debt.clear()
             return None
         price = bytes_per_token * (lengths[move.seq] + idle[move.target])
-        return move if self._debt.covers(price) else None
-
-    @property
-    def gathering_is_due(self) -> bool:
-        """True if `gather` would move a choice. Does not call the context."""
-        return self._debt.is_due
+        return move if self.debt.covers(price) else None
 
     def plan(self) -> list[StepItem]:
         """Return the next step's items, empty when nothing is running. May preempt."""
         items = self._planner.plan(self._active)
         while items and not self._make_room(sum(item.n_tokens for item in items)):
-            self._preempt(self._shares.first_to_go(self.active), keep=False)
+            self._preempt(self.shares.first_to_go(self.active), keep=False)
             items = self._planner.plan(self._active)
         self._planner.note(items, self._active)
         self._note_graphs(items)
@@ -227,29 +215,19 @@ class Scheduler:
         """Note that a decode step of these items, which are all active ones, has begun by itself."""
         self._note_graphs(items)
         self._planner.note_ahead([self._active[item.seq] for item in items])
-        self._cache.note_step()
+        self.cache.note_step()
 
     def _note_graphs(self, items: list[StepItem]) -> None:
         if self.gathers and len(items) > 1 and not self._computes_idle:
-            self._debt.note_step(len(runs_of(item.seq for item in items)))
-
-    @property
-    def maintenance_is_due(self) -> bool:
-        """True if `maintain` has a prefix to look at. Does not call the context."""
-        return self._cache.maintenance_is_due
+            self.debt.note_step(len(runs_of(item.seq for item in items)))
 
     def maintain(self) -> None:
-        """Cache housekeeping before a step, after all events are published: it may take some milliseconds."""
-        self._cache.maintain(self._active)
+        """Do cache housekeeping before a step, after all events: it may take some milliseconds now and then."""
+        self.cache.maintain(self._active)
 
     def maintain_idle(self) -> bool:
-        """Cache housekeeping while nothing runs or waits; False if nothing is left to do."""
-        return self._cache.maintain_idle()
-
-    @property
-    def has_unsaved(self) -> bool:
-        """True if the disk has not been offered all that is at rest."""
-        return self._cache.has_unsaved
+        """Do cache housekeeping while no request runs or waits; False if nothing is left to do."""
+        return self.cache.maintain_idle()
 
     def release(self, choice: Choice, *, keep: bool = True) -> None:
         """Take out a choice that has ended, wherever it is. With `keep` its cells become an idle prefix."""
@@ -301,31 +279,31 @@ class Scheduler:
 
     def copy_slot(self, owner: str, number: int) -> Fetched | None:
         """Copy the prefix of an owner's slot, of any size; None if the slot is empty."""
-        tokens, holder = self._slot_tokens(owner, number), self._slot_holder(owner, number)
-        prefix = self._cache.copy_of(tokens, holder) if tokens else None
+        left = self._left_in(owner, number)
+        tokens, holder = left.tokens(), Holder(owner, adapted=left.adapted)
+        prefix = self.cache.copy_of(tokens, holder) if tokens else None
         return None if prefix is None else Fetched(prefix, holder)
 
     def fill_slot(self, owner: str, number: int, copied: Fetched) -> bool:
         """Have an owner's slot hold a copied prefix; False, and the slot is empty, if there is no room."""
         assert self._named is not None
         adapted = copied.holder.adapted
-        filled = self._cache.adopt(copied.prefix, self._active, Holder(owner, adapted=adapted))
+        filled = self.cache.adopt(copied.prefix, self._active, Holder(owner, adapted=adapted))
         self._named.put(owner, number, copied.prefix.tokens if filled else (), adapted)
         return filled
 
     def erase_slot(self, owner: str, number: int) -> int:
         """Forget the prefix of an owner's slot, wherever it is kept; returns its number of tokens."""
-        tokens = self._slot_tokens(owner, number)
+        left = self._left_in(owner, number)
+        tokens = left.tokens()
         if tokens and self._named is not None:
-            self._cache.erase(tokens, self._slot_holder(owner, number))
+            self.cache.erase(tokens, Holder(owner, adapted=left.adapted))
             self._named.put(owner, number, ())
         return len(tokens)
 
-    def _slot_holder(self, owner: str, number: int) -> Holder:
-        return Holder(owner) if self._named is None else Holder(owner, adapted=self._named.adapted(owner, number))
-
-    def _slot_tokens(self, owner: str, number: int) -> list[int]:
-        return [] if self._named is None else self._named.tokens(owner, number)
+    def _left_in(self, owner: str, number: int | None) -> Left:
+        """Return what an owner's slot holds; nothing for no slot."""
+        return NOTHING if self._named is None else self._named.get(owner, number)
 
     def resync(self, items: list[StepItem]) -> None:
         """Take over what the context has committed, after a step that did not count."""
@@ -339,6 +317,7 @@ class Scheduler:
         self._planner.undo()
 
     def suspect(self, seqs: Iterable[int]) -> None:
+        """Compute each of these sequences of a failed step alone, next."""
         self._planner.suspect(seqs)
 
     def recover_from_no_room(self) -> bool:
@@ -347,29 +326,29 @@ class Scheduler:
         Returns False if there is one choice left, and nothing but its own cells.
         """
         self._planner.undo()
-        if self._cache.n_cells:
-            self._cache.evict(self._context.n_cells)
+        if self.cache.n_cells:
+            self.cache.evict(self._context.n_cells)
             return True
         if len(self._active) < 2:
             return False
-        self._preempt(self._shares.first_to_go(self.active), keep=False)
+        self._preempt(self.shares.first_to_go(self.active), keep=False)
         # By our own count there may be room for the choice, and it would start again in the next turn.
         self._most_active = len(self._active)
         return True
 
-    def _giving_way_to(self, choice: Choice) -> list[Choice] | None:
+    def _to_preempt_for(self, choice: Choice) -> list[Choice] | None:
         """Return the running choices to preempt for `choice` to start; None, and none is preempted, if it cannot
         start.
         """
-        giving_way: list[Choice] = []
+        preempted: list[Choice] = []
         running = self.active
         while not self._fits(choice, running):
-            other = self._shares.gives_way_to(choice, running)
+            other = self.shares.preempted_for(choice, running)
             if other is None:
                 return None
             running.remove(other)
-            giving_way.append(other)
-        return giving_way
+            preempted.append(other)
+        return preempted
 
     def _fits(self, choice: Choice, running: Sequence[Choice]) -> bool:
         """Return whether there are a slot and cells for `choice` beside these running ones. Idle requests leave a slot
@@ -377,7 +356,7 @@ class Scheduler:
         """
         n_left_free = choice.request.is_idle and self._slots > 1
         has_slot = len(running) < min(self._slots - n_left_free, self._most_active)
-        if not has_slot or (running and not self._cache.has_place(holder_of(choice))):
+        if not has_slot or (running and not self.cache.has_place(holder_of(choice))):
             return False
         if not running or not self._context.kv_unified:
             return True
@@ -396,8 +375,8 @@ class Scheduler:
         whole = choice.n_described or self._recomputes_all(choice)
         tokens = [] if whole else choice.tokens
         fetched = None if whole or self._disk is None else self._disk.fetched(choice)
-        own = self._named.tokens(choice.request.owner, number_of(choice)) if self._named is not None and tokens else ()
-        return self._cache.find(tokens, self._active, holder_of(choice), fetched, own)
+        own = self._left_in(choice.request.owner, number_of(choice)).tokens() if tokens else ()
+        return self.cache.find(tokens, self._active, holder_of(choice), fetched, own)
 
     @staticmethod
     def _recomputes_all(choice: Choice) -> bool:
@@ -407,7 +386,7 @@ class Scheduler:
     def _open(self, choice: Choice) -> None:
         n_described, afresh = choice.n_described, self._recomputes_all(choice)
         found = self._find(choice)
-        n_usable = self._cache.take(found, self._active, holder_of(choice))
+        n_usable = self.cache.take(found, self._active, holder_of(choice))
         if n_described:
             choice.prompt_logprobs.clear()  # after a preemption the prompt is described from its beginning again
         self._open_in(choice, found.seq, n_reusable=0 if afresh else min(n_usable, choice.n_known))
@@ -438,7 +417,7 @@ class Scheduler:
         """Make `n_tokens` cells free, by eviction if need be; False if running choices hold too many."""
         missing = self._context.n_cells_used + n_tokens - self._context.n_cells
         if missing > 0:
-            self._cache.evict(missing, of_idle=self._computes_idle and len(self._active) > 1)
+            self.cache.evict(missing, of_idle=self._computes_idle and len(self._active) > 1)
             missing = self._context.n_cells_used + n_tokens - self._context.n_cells
         return missing <= 0 or len(self._active) < 2
 
@@ -455,7 +434,7 @@ class Scheduler:
         self._context.close(seq, keep=keep)
         if self._named is not None:
             self._named.note(choice, seq, self._context.n_committed(seq))
-        self._cache.give_back(seq, spent=ends and holder_of(choice).idle)
+        self.cache.give_back(seq, spent=ends and holder_of(choice).idle)
 
 
 def at_most(limit: int, lengths: Mapping[int, int]) -> dict[int, int]:

@@ -5,16 +5,15 @@ cells, and in recurrent and hybrid models, a step takes a chunk of one prompt on
 with unified cells take both prompts and decodes.
 
 All tokens of a step are computed with the same LoRA adapters. If running choices have several sets of adapters,
-`adapter_turns` says which is next, and the step has that set's choices only.
+`AdapterOrder` says which is next, and the step has that set's choices only.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from pyllmcancel.scheduling.adapter_turns import AdapterTurns
 from pyllmcancel.scheduling.step_cost import TILE, StepCostModel, chunk_size, even_part, with_tail
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepItem
 
@@ -42,7 +41,7 @@ class StepPlanner:
         self._context = context
         self._config = config
         self._shares = shares
-        self._turns = AdapterTurns()
+        self._adapters = AdapterOrder()
         self._on_cpu = on_cpu
         self.cost = StepCostModel()
         # Sequences of a failed step, each to be computed alone until the one that makes steps fail is known.
@@ -73,10 +72,10 @@ class StepPlanner:
             seq = self._suspects.popleft()
             if seq in active and not active[seq].waits_for_encoding:
                 return [self._item(active[seq], self._chunk(0, idle=active[seq].request.is_idle))]
-        choices = self._turns.choose([choice for choice in active.values() if not choice.waits_for_encoding])
+        choices = self._adapters.choose([choice for choice in active.values() if not choice.waits_for_encoding])
         # Sorted by number: with divided cells only sequences with adjacent numbers share a ubatch.
         decodes = [StepItem(seq, 1) for seq in sorted(cast("int", one.seq) for one in choices if one.decodes)]
-        prompts = self._shares.prompts_in_turn(choice for choice in choices if not choice.decodes)
+        prompts = self._shares.in_order(choice for choice in choices if not choice.decodes)
         if not prompts:
             return decodes
         # Decodes of other adapters wait for the step, too.
@@ -109,7 +108,7 @@ class StepPlanner:
         prompts = [(choice, n_tokens) for choice, n_tokens in choices if not choice.decodes]
         decoding = [choice for choice, _ in choices if choice.decodes]
         self._shares.note_step(decoding, prompts[0][0] if prompts else None)
-        self._turns.note()
+        self._adapters.note()
         n_tokens = sum(n_tokens for _, n_tokens in prompts)
         self._prefill_before = self._prefill
         waiting = {choice.scales for choice in active.values()} if choices else set()
@@ -129,7 +128,7 @@ class StepPlanner:
     def undo(self) -> None:
         """Undo the last step, which did not count."""
         self._prefill = self._prefill_before
-        self._turns.undo()
+        self._adapters.undo()
         self._shares.undo_step()
 
     def _chunks(self, prompts: list[Choice], chunk: int, *, n_taken: int = 0, evenly: bool = False) -> list[StepItem]:
@@ -180,3 +179,64 @@ class StepPlanner:
             max_step=self._config.max_step_seconds,
             idle=idle,
         )
+
+
+class LastSteps(NamedTuple):
+    """The last step that an owner has chosen, and the last one that a set of adapters has computed."""
+
+    owners: Mapping[str, int] = {}
+    adapters: Mapping[Scales, int] = {}
+
+
+class AdapterOrder:
+    """The turns of LoRA adapters: which of the running choices' sets of adapters computes the next step.
+
+    A step computes with one set of adapters, because llama.cpp's graph has one. Owners take turns to choose the set,
+    and the sets of an owner take turns: with m owners that have k sets each, every set has its turn within m * k steps.
+    Owners of the same set take part in each other's turns.
+    """
+
+    def __init__(self) -> None:
+        self._n_steps = 0
+        self._last = LastSteps()
+        self._planned = LastSteps()  # with the step that is planned
+        self._before = LastSteps()  # without the last step, in case that step does not count
+
+    def choose(self, running: Sequence[Choice]) -> list[Choice]:
+        """Return those of the `running` choices that the next step may compute: all of them have the same adapters.
+
+        A prompt waits while its owner has a prompt of a higher priority with other adapters.
+        """
+        sets = {choice.scales for choice in running}
+        if len(sets) < 2:
+            self._planned = LastSteps()
+            return list(running)
+        candidates = [choice for choice in running if not _waits(choice, running)]
+        owners, adapters = self._last
+        owner = min((choice.request.owner for choice in candidates), key=lambda one: owners.get(one, 0))
+        own = (choice.scales for choice in candidates if choice.request.owner == owner)
+        scales = min(own, key=lambda one: adapters.get(one, 0))
+        step = self._n_steps + 1
+        # Clients choose the scales, so that sets are forgotten that nothing runs with.
+        kept = {one: turn for one, turn in adapters.items() if one in sets}
+        self._planned = LastSteps({**owners, owner: step}, {**kept, scales: step})
+        return [choice for choice in candidates if choice.scales == scales]
+
+    def note(self) -> None:
+        """Note that the step is computed for which `choose` was called last."""
+        self._n_steps += 1
+        self._before, self._last = self._last, self._planned
+
+    def undo(self) -> None:
+        """Undo the last step, which did not count."""
+        self._last = self._before
+
+
+def _waits(choice: Choice, running: Sequence[Choice]) -> bool:
+    return choice.n_pending > 1 and any(
+        other.n_pending > 1
+        and other.request.owner == choice.request.owner
+        and other.request.priority > choice.request.priority
+        and other.scales != choice.scales
+        for other in running
+    )

@@ -1,24 +1,34 @@
-"""The contract between the loop and what an engine computes: generation, or embeddings.
+"""Generation and embeddings as the loop sees them: their facts, their steps, and the updates that they return.
 
-The loop calls the workload, in the engine thread; a workload calls neither the loop nor the readers. It returns
-updates, which the loop publishes.
+The loop calls the workload, its scheduler and its steps, in the engine thread; these call neither the loop nor the
+readers. They return updates, which the loop publishes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.errors import UsageError
+from pyllmcancel.requests.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable
+    from typing import Unpack
 
-    from pyllmcancel.cancellation import Flag
+    from pyllmcancel._native import CancelFlag, Context, Embedder, Model
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.drafting.past_answers import PastAnswers
     from pyllmcancel.events import Delta, FinishReason
-    from pyllmcancel.requests.observer import Observer
-    from pyllmcancel.requests.request import Request
-    from pyllmcancel.scheduling.scheduler import Occupancy
+    from pyllmcancel.media.library import MediaLibrary
+    from pyllmcancel.pooling import EmbedResult, Pooling
+    from pyllmcancel.requests.adapter_table import AdapterTable
+    from pyllmcancel.requests.request import Origin
+    from pyllmcancel.scheduling.disk_floor import DiskFloor
+    from pyllmcancel.scheduling.scheduler import Capacity
     from pyllmcancel.scheduling.step_cost import StepCostModel
-    from pyllmcancel.step import StepItem, StepStatus
+    from pyllmcancel.step import StepItem, StepResult
 
 
 class Progress(NamedTuple):
@@ -50,127 +60,76 @@ class StepMember:
     phase: str
 
 
-class StepOutcome(Protocol):
-    """The outcome of a step, from the compiled module."""
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Facts:
+    """The facts of an engine, which stay the same while it runs: `Engine` has these attributes, as every stand-in must.
 
-    @property
-    def status(self) -> StepStatus: ...
-    @property
-    def rows(self) -> Sequence[Any]: ...
-    @property
-    def spared(self) -> bool: ...
-    @property
-    def n_threads(self) -> int: ...
-
-
-class AheadOutcome(StepOutcome, Protocol):
-    """The outcome of a step that had begun by itself; times are in microseconds, `began_us` of `time.monotonic`."""
-
-    @property
-    def began_us(self) -> int: ...
-    @property
-    def decode_us(self) -> int: ...
-    @property
-    def sample_us(self) -> int: ...
-
-
-class StepScheduler(Protocol):
-    """The part of a scheduler that the loop uses."""
-
-    @property
-    def cost(self) -> StepCostModel: ...
-    @property
-    def n_preempted(self) -> int: ...
-
-    def occupancy(self) -> Occupancy: ...
-
-    def holds(self, seq: int) -> bool:
-        """Return whether anything computes in `seq`."""
-
-    def resync(self, items: list[StepItem]) -> None:
-        """Take over what the compiled core has committed, after a step that did not count."""
-
-    def suspect(self, seqs: Iterable[int]) -> None:
-        """Compute each of these sequences of a failed step alone, next."""
-
-    def recover_from_no_room(self) -> bool:
-        """Make room after the compiled core found none; False if there is nothing to evict or preempt."""
-
-
-class Workload(Protocol):
-    """The part of generation and of embeddings that the loop uses. Called by the engine thread only, but for
-    `forbid_ahead`.
+    Attributes
+    ----------
+    adapters
+        The LoRA adapters that requests may use.
+    n_ctx
+        The limit of one choice's tokens, prompt and answer together, or of one text's.
+    capacity
+        The number of slots and cells.
+    n_slots
+        Slots have numbers below this one: those of the running requests, and of idle prefixes.
+    varies_because
+        The reason why the last bits of a result may depend on other requests; None if they do not.
+    media
+        Makes prompts with pictures and sounds, if the model has a projector.
+    draft_sources
+        The sources that answers are drafted from.
+    pooling
+        The kind of a text's result: a vector, one of each token, or scores; None for a model that generates.
+    n_embd
+        The length of an embedding, or the number of a text's scores; None for a model that generates.
     """
 
-    @property
-    def scheduler(self) -> StepScheduler: ...
+    model: Model
+    config: EngineConfig
+    adapters: AdapterTable
+    n_ctx: int
+    capacity: Capacity
+    n_slots: int
+    varies_because: str | None
+    media: MediaLibrary | None = None
+    draft_sources: tuple[str, ...] = ()
+    pooling: Pooling | None = None
+    n_embd: int | None = None
 
-    def expire(self, requests: Iterable[Request]) -> list[Update]:
-        """Finish running requests that have exceeded a time limit of their own."""
 
-    def pause(self, requests: Sequence[Request], *, foreground_comes: bool) -> None:
-        """Pause running requests that cannot go on now, and resume those that can: a request is paused while its sink
-        is full, and an idle one if `foreground_comes`, or while foreground requests run.
-        """
+class Steps:
+    """The steps of a workload, computed one after the other. Used by the engine thread only, but for `forbid_ahead`.
 
-    def choose(self, heads: Sequence[Request]) -> Request | None:
-        """Return which of these waiting requests, the next one of each owner, starts now; None if none can.
+    `pyllmcancel.engine.steps` has those that may begin before the last one's results are taken. While one is ahead,
+    `take_late` and `collect` may be called, and `Workload.is_steady`.
 
-        Called with the registry's lock held, so it must be quick. `admit` follows for the returned request, unless that
-        request is cancelled in between.
-        """
+    Attributes
+    ----------
+    ahead
+        The step that has begun by itself; empty if none has. Read it after `compute` and `collect`.
+    """
 
-    def admit(self, request: Request, observer: Observer) -> list[Update]:
-        """Take over a request that has left the queue."""
+    def __init__(self, core: Context | Embedder, cost: StepCostModel) -> None:
+        self._core = core
+        self._cost = cost
+        self.ahead: list[StepItem] = []
 
-    def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
-        """Return the next step, empty when nothing runs, and updates: starts, and requests that fail before the
-        step.
-        """
-
-    def computes(self, request: Request) -> bool:
-        """Return whether a step can compute for this running request: not while it is paused, or waits for another
-        thread, which wakes the registry when the wait is over.
-        """
-
-    def maintain(self) -> None:
-        """Do cache housekeeping that takes some milliseconds now and then; called before a step, after all events."""
-
-    def member(self, item: StepItem) -> StepMember: ...
-
-    def flag(self) -> Flag:
-        """Make a flag for `give_way`."""
-
-    def give_way(self, flag: Flag) -> None:
-        """Have the next step abort once the flag is raised."""
-
-    def compute(self, items: list[StepItem]) -> StepOutcome:
+    def compute(self, items: list[StepItem]) -> StepResult | EmbedResult:
         """Compute the step, with the GIL released."""
+        fixed, per_token = self._cost.fit()
+        return self._core.step(items, fixed_cost=fixed, cost_per_token=per_token)
 
-    def take(self, rows: Sequence[Any], observer: Observer) -> list[Update]:
-        """Take over the results of a step. Choices whose slots are given back before are ignored."""
-
-    # -- steps that begin before the last one's results are taken. While one is `ahead`, only what is said to be allowed
-    #    then may be called.
-
-    @property
-    def ahead(self) -> list[StepItem]:
-        """The step that has begun by itself; empty if none has. Read it after `compute` and `collect`."""
-
-    def is_steady(self, requests: Iterable[Request]) -> bool:
-        """Return whether yet another step may follow the one ahead, because nothing needs a turn at rest.
-
-        This call is allowed beside that step.
-        """
-
-    def collect(self, *, goes_on: bool) -> AheadOutcome:
+    def collect(self, *, goes_on: bool) -> StepResult:
         """Wait for the step ahead; with `goes_on` another may follow."""
+        raise UsageError("no step is ahead")
 
-    def take_late(self) -> AheadOutcome | None:
-        """Return the outcome of the step ahead, if `take` had to wait for it because slots were to be given back.
-
-        Returns None otherwise. This call is allowed beside that step.
+    def take_late(self) -> StepResult | None:
+        """Return the outcome of the step ahead, if `Generation.take` had to wait for it because slots were to be given
+        back.
         """
+        return None
 
     def forbid_ahead(self) -> None:
         """Prevent steps from beginning by themselves until `allow_ahead`; may be called from any thread."""
@@ -178,14 +137,51 @@ class Workload(Protocol):
     def allow_ahead(self) -> None:
         """Take back earlier calls of `forbid_ahead`: only later ones keep a step from beginning by itself."""
 
-    def release(self, request: Request, *, keep: bool) -> None:
-        """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""
 
-    def rest(self) -> None:
-        """Let the compute threads sleep: no step follows for now."""
+class Workload:
+    """The base of generation and of embeddings. Used by the engine thread only.
 
-    def maintain_idle(self) -> bool:
-        """Do cache housekeeping while no request runs or waits; False if nothing is left to do."""
+    Attributes
+    ----------
+    native
+        The module that has the core's types.
+    new_flag
+        Makes a flag for a request, or for a step that gives way; may be called from any thread.
+    request_type
+        The class of the requests.
+    disk
+        Where prefixes survive a restart, if they do.
+    past_answers
+        The answers that are remembered to draft others from, if there are any.
+    n_generated
+        The number of tokens so far, of all requests. Written by the engine thread, read by any.
+    """
+
+    native: Any
+    new_flag: Callable[[], CancelFlag]
+    facts: Facts
+    request_type: type[Request] = Request
+    disk: DiskFloor | None = None
+    past_answers: PastAnswers | None = None
+    n_generated = 0
+
+    def request(self, **origin: Unpack[Origin]) -> Request:
+        """Make a request with a flag of its own, which is to be filled; may be called from any thread."""
+        return self.request_type(Cancellation(self.new_flag()), **origin)
+
+    def expire(self, _requests: Iterable[Request]) -> list[Update]:
+        """Finish running requests that have exceeded a time limit of their own."""
+        return []
+
+    def computes(self, request: Request) -> bool:
+        """Return whether a step can compute for this running request: not while it is paused, or waits for another
+        thread, which wakes the registry when the wait is over.
+        """
+        return not request.paused
+
+    def is_steady(self, _requests: Iterable[Request]) -> bool:
+        """Return whether yet another step may follow the one ahead, because nothing needs a turn at rest."""
+        return False
 
     def close(self) -> None:
         """Save what outlives the process; called once, after everything has ended."""

@@ -34,7 +34,7 @@ def load(path: Path, **config: Any) -> Engine:
 @pytest.mark.parametrize(("kind", "pooling"), [("encoder", Pooling.MEAN), ("decoder", Pooling.LAST)])
 def test_a_pooling_model_is_served_as_it_says(embedder_files: dict[str, Path], kind: str, pooling: Pooling) -> None:
     with load(embedder_files[kind]) as engine:
-        assert engine.workload.pooling is pooling
+        assert engine.pooling is pooling
         vectors = engine.embed(TEXTS)
         assert vectors.shape == (40, engine.n_embd)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from pyllmcancel.scheduling.swap_space import Fetched
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import Fetched, Holder
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.llama import routes_slots as slot_files
 from tests.support.fake_native import Model

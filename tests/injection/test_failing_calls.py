@@ -7,8 +7,8 @@ import pytest
 
 from pyllmcancel._native import Model
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.answers import FAULTS
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.stopping import FAULTS
 from pyllmcancel.errors import ContextError, ModelLoadError
 from pyllmcancel.step import LogitFault
 from tests.injection.shared_steps import SharedSteps, fault

@@ -7,7 +7,7 @@ import pytest
 
 from pyllmcancel import _native
 from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_head, read_states, write
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import Holder
 from tests.native.conftest import World
 
 PROMPT = [(7 * n + 3) % 250 for n in range(120)]

@@ -147,7 +147,7 @@ def test_one_that_has_ended_is_not_offered_to_the_step_ahead(
     take_back = registry.take_back
 
     def cancelled_before(requests: Iterable[Request]) -> list[Request]:
-        if driver.engine.workload.ahead:  # the next step has begun
+        if driver.engine.workload.steps.ahead:  # the next step has begun
             driver.engine.cancel(tracked.request)
         return take_back(requests)
 

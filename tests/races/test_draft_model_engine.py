@@ -30,7 +30,7 @@ def pair(path: Path, draft: Path | None, **config: Any) -> Drafting:
     if draft is None:
         return Drafting(context, None, made, None)
     draft_context = Context(load_model(draft), **context_options(made))
-    drafts = DraftModel(draft_context, context.model, made, _native, clock=lambda: 0.0)
+    drafts = DraftModel(draft_context, context, made, _native, clock=lambda: 0.0)
     return Drafting(context, draft_context, made, drafts)
 
 

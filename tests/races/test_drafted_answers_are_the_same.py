@@ -121,7 +121,7 @@ class Pair:
         self.plain = Engine.load(EngineConfig(**options, draft_sources=()))
         self.drafting = Engine.load(EngineConfig(**options | drafting))
         self.n_compared = self.n_accepted = self.n_in_company = 0
-        self.varies_because = self.drafting.workload.varies_because
+        self.varies_because = self.drafting.varies_because
         drafts = self.drafting.workload._drafts
         drafts._costs = FlatCosts()  # type: ignore[assignment]
         if drafts._model is not None:

@@ -290,13 +290,13 @@ def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files
     def compute_until(reached: Callable[[], bool]) -> None:
         while not reached():
             items, _ = generation.plan(Observer())
-            generation.take(generation.compute(items).rows, Observer())
+            generation.take(generation.steps.compute(items).rows, Observer())
 
     (waiting,), (urgent,) = background.choices, interactive.choices
-    generation.admit(background, Observer())
+    generation.start(background, Observer())
     compute_until(lambda: len(waiting.generated) == 3)
-    assert generation.choose([interactive]) is interactive
-    generation.admit(interactive, Observer())
+    assert generation.scheduler.choose([interactive]) is interactive
+    generation.start(interactive, Observer())
     assert waiting.seq is None
     compute_until(lambda: urgent.finish_reason is not None)
     generation.plan(Observer())

@@ -209,7 +209,7 @@ class Driver:
         draft_model = None
         if draft is not None:  # its steps run through, and seem to cost next to nothing
             self.draft_context = fake_native.Context(draft, **sizes, kv_unified=kv_unified)
-            draft_model = DraftModel(self.draft_context, self.model, self.config, fake_native, clock=lambda: 0.0)
+            draft_model = DraftModel(self.draft_context, self.context, self.config, fake_native, clock=lambda: 0.0)
         self.encoder = encoder
         workload = Generation(self.context, self.config, fake_native, draft_model, disk, encoder=encoder)
         self.engine = Engine(workload, observer=self.watcher)

@@ -41,7 +41,7 @@ class Bench:
     def add(self, prompt: list[int], name: str = "r", **options: Any) -> Choice:
         request = bare_request(name, prompt=prompt, **options)
         self.scheduler.add(request)
-        self.scheduler.admit()
+        self.scheduler.start_pending()
         return request.choices[0]
 
     def has_room_for(self, n_tokens: int) -> bool:

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from pyllmcancel.engine.draft_loading import FIRST_COMPARED, MAX_SIZE_DIFFERENCE, vocabulary_difference
 from pyllmcancel.engine.draft_model import MAX_FAILURES
-from pyllmcancel.engine.vocabularies import FIRST_COMPARED, MAX_SIZE_DIFFERENCE, vocabulary_difference
 from pyllmcancel.errors import Error
 from pyllmcancel.events import FinishReason
 from pyllmcancel.step import StepItem, StepResult, StepStatus
@@ -131,9 +131,8 @@ def test_a_model_that_keeps_failing_is_not_used_any_more(drafting: Driver, caplo
     assert drafting.draft_context.n_cells_used == 0
 
 
-@pytest.mark.parametrize(
-    ("call", "error"), [("step", MemoryError()), ("step", Error("of the test")), ("before_open", Error("of the test"))]
-)
+@pytest.mark.parametrize("call", ["step", "before_open"])
+@pytest.mark.parametrize("error", [MemoryError(), Error("of the test")])
 def test_an_exception_costs_an_answer_its_drafts(
     drafting: Driver, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception
 ) -> None:

@@ -49,12 +49,12 @@ def test_an_owner_gives_way_that_holds_two_slots_more(held: str, gives: str) -> 
     if gives:
         expected = [choice for choice in running if choice.request.owner == gives][-1]
     (waiting,) = choices("a")
-    assert FairShare.gives_way_to(waiting, running) is expected
+    assert FairShare.preempted_for(waiting, running) is expected
 
 
 def test_a_lower_priority_of_the_same_owner_gives_way_the_lowest_and_newest_first() -> None:
     running = choices(("a", 0), ("a", -1), ("a", -1), ("b", -1), ("a", 1))
-    assert [FairShare.gives_way_to(*choices(("a", priority)), running) for priority in (-1, 0, 1)] == [
+    assert [FairShare.preempted_for(*choices(("a", priority)), running) for priority in (-1, 0, 1)] == [
         None,
         running[2],
         running[2],
@@ -63,7 +63,7 @@ def test_a_lower_priority_of_the_same_owner_gives_way_the_lowest_and_newest_firs
 
 def test_the_owner_with_the_most_slots_gives_way_before_a_lower_priority() -> None:
     running = choices(("a", -1), "b", ("b", 1), "b")
-    assert FairShare.gives_way_to(*choices(("a", 1)), running) is running[3]
+    assert FairShare.preempted_for(*choices(("a", 1)), running) is running[3]
 
 
 def test_without_cells_the_newest_goes_first_of_the_owner_with_the_most_slots() -> None:
@@ -75,26 +75,26 @@ def test_without_cells_the_newest_goes_first_of_the_owner_with_the_most_slots() 
 
 def test_of_one_owner_prompts_are_computed_by_priority_then_age() -> None:
     first, second, third = choices("a", ("a", 1), "a")
-    assert FairShare().prompts_in_turn([first, second, third]) == [second, first, third]
+    assert FairShare().in_order([first, second, third]) == [second, first, third]
 
 
 def test_owners_take_turns_with_their_prompts() -> None:
     shares, prompts = FairShare(), choices("a", "a", "b", "c")
     first, second, third, fourth = prompts
-    assert shares.prompts_in_turn(prompts) == [first, third, fourth, second]
+    assert shares.in_order(prompts) == [first, third, fourth, second]
     shares.note_step([], first)
-    assert shares.prompts_in_turn(prompts) == [third, fourth, first, second]
+    assert shares.in_order(prompts) == [third, fourth, first, second]
     shares.note_step([], third)
-    assert shares.prompts_in_turn(prompts) == [fourth, first, third, second]
+    assert shares.in_order(prompts) == [fourth, first, third, second]
 
 
 def test_decode_steps_are_turns_too_and_of_equal_ones_the_last_prompt_decides() -> None:
     shares, (first, second) = FairShare(), choices("a", "b")
     shares.note_step([], first)
     shares.note_step([second], None)
-    assert shares.prompts_in_turn([first, second]) == [first, second]
+    assert shares.in_order([first, second]) == [first, second]
     shares.note_step([first, second], None)
-    assert shares.prompts_in_turn([first, second]) == [second, first]
+    assert shares.in_order([first, second]) == [second, first]
 
 
 def heads(queue: WaitingQueue) -> list[str]:

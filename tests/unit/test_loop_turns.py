@@ -58,6 +58,8 @@ class Recorder:
     def scheduler(self) -> Recorder:
         return self
 
+    core = steps = scheduler
+
     def occupancy(self) -> Occupancy:
         return Occupancy(len(self.running))
 
@@ -66,14 +68,13 @@ class Recorder:
         if self.at_looks:
             self.at_looks.pop(0)()
 
-    def flag(self) -> CancelFlag:
-        return CancelFlag()
+    new_flag = CancelFlag
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return heads[0] if self.has_room else None
 
-    def admit(self, request: Request, _observer: object) -> list[Update]:
-        self.calls.append(f"admit {request.id}")
+    def start(self, request: Request, _observer: object) -> list[Update]:
+        self.calls.append(f"start {request.id}")
         self.running.append(request)
         return []
 
@@ -157,21 +158,21 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
+def test_a_turn_starts_plans_looks_and_computes(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.results = [Progress(request, Delta(0, "x"))]
     begin, step = ["allow_ahead", "look", "expire", "pause"], ["plan", "maintain", "look", "compute", "take"]
-    assert rig.turn() == [*begin, "look", "admit a", *step]
+    assert rig.turn() == [*begin, "look", "start a", *step]
     assert rig.turn() == [*begin, "a is told x", *step]
 
 
-def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> None:
+def test_a_cancelled_request_is_told_before_others_start(rig: Rig) -> None:
     leaver = rig.submit("leaver")
     rig.turn()
     rig.submit("newcomer")
     rig.endings.cancel(leaver, CancelReason.EXPLICIT)
     assert rig.turn()[1:8] == [
-        *("look", "release leaver", "expire", "pause", "leaver is told cancelled", "look", "admit newcomer")
+        *("look", "release leaver", "expire", "pause", "leaver is told cancelled", "look", "start newcomer")
     ]
 
 

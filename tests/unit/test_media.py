@@ -93,14 +93,14 @@ def test_rows_of_a_picture_have_steps_of_their_own() -> None:
 def test_an_engine_whose_every_slot_waits_for_an_encoding_has_idle_moments(memory: str) -> None:
     with driver(parallel=1, spare_seqs=0, **MEMORIES[memory]) as (made, library):
         housekeeping = Stop()
-        maintain_idle = made.engine.workload.maintain_idle
+        maintain_idle = made.engine.workload.scheduler.maintain_idle
 
         def watched() -> bool:
             goes_on = maintain_idle()
             housekeeping.here()
             return goes_on
 
-        made.engine.workload.maintain_idle = watched  # type: ignore[method-assign]
+        made.engine.workload.scheduler.maintain_idle = watched  # type: ignore[method-assign]
         stop = stop_at(made, 2)
         made.gate.open()
         tracked = made.submit(prompt_of(library, picture()), settle=False)

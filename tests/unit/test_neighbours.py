@@ -9,7 +9,7 @@ from pyllmcancel.requests.request import Choice
 from pyllmcancel.scheduling.neighbours import Move, best_move, runs_of
 from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from pyllmcancel.scheduling.scheduler import Scheduler
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import Holder
 from tests.support.driver import MakeDriver
 from tests.support.fake_native import BYTES_PER_CELL, Context, Model
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
@@ -130,7 +130,7 @@ def test_a_choice_is_moved_into_the_gap_and_goes_on() -> None:
     bench, (first, last) = beside_a_gap()
     assert bench.scheduler.gather() is None, "no step has cost two graphs yet"
     bench.step()
-    assert bench.scheduler.gathering_is_due
+    assert bench.scheduler.debt.is_due
     assert bench.scheduler.gather() is not None
     assert abs((first.seq or 0) - (last.seq or 0)) == 1
     assert bench.scheduler.active == [first, last], "in the order of admission"
@@ -138,7 +138,7 @@ def test_a_choice_is_moved_into_the_gap_and_goes_on() -> None:
     for choice in (first, last):
         assert choice.n_pending == 1
         assert choice.generated == bench.context.model.greedy(choice.prompt, len(choice.generated))
-    assert not bench.scheduler.gathering_is_due
+    assert not bench.scheduler.debt.is_due
 
 
 def test_what_was_in_the_gap_is_found_where_it_was_put() -> None:
@@ -153,7 +153,7 @@ def test_a_newcomer_takes_the_gap_and_nothing_is_moved() -> None:
     bench.step()
     bench.add([9] * 8, "newcomer")
     assert bench.scheduler.gather() is None
-    assert not bench.scheduler.gathering_is_due
+    assert not bench.scheduler.debt.is_due
 
 
 def test_a_choice_whose_prompt_is_not_computed_yet_stays() -> None:

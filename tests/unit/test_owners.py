@@ -12,7 +12,7 @@ from pyllmcancel.requests.observer import Observer
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 from pyllmcancel.scheduling.scheduler import Scheduler
-from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.scheduling.swap_space import Holder
 from tests.support import fake_native
 from tests.support.bare_requests import bare_request
 from tests.support.driver import MEMORIES, Driver, MakeDriver, RecordingSink, Tracked
@@ -45,7 +45,7 @@ def test_slots_are_shared_among_owners_and_nothing_is_preempted_again() -> None:
     assert bench.scheduler.n_preempted == 2
     for _ in range(5):
         bench.step()
-        assert bench.scheduler.admit() == []
+        assert bench.scheduler.start_pending() == []
     assert bench.scheduler.n_preempted == 2
 
 
@@ -57,7 +57,7 @@ def test_a_higher_priority_takes_the_slot_of_the_newest_of_the_lowest_priority()
     assert [choice.seq is not None for choice in (normal, *background, interactive)] == [True, True, False, True]
     assert bench.add([5], "another", priority=-1).seq is None
     bench.scheduler.release(interactive)
-    assert bench.scheduler.admit() == [background[1]]
+    assert bench.scheduler.start_pending() == [background[1]]
 
 
 def test_a_choice_that_would_not_fit_all_the_same_preempts_none() -> None:
@@ -90,8 +90,8 @@ def test_a_waiting_request_of_another_owner_is_not_overtaken_by_pending_choices(
     bench.decode(leader)
     waiting = bare_request("b", prompt=[2] * 60, owner="b")
     assert bench.scheduler.choose([waiting]) is None, "there are no cells for it"
-    assert bench.scheduler.admit() == [], "although the sibling would fit"
-    assert bench.scheduler.admit() == leader.siblings, "nothing waits any more"
+    assert bench.scheduler.start_pending() == [], "although the sibling would fit"
+    assert bench.scheduler.start_pending() == leader.siblings, "nothing waits any more"
 
 
 def test_pending_choices_come_before_waiting_ones_of_their_priority() -> None:
@@ -110,8 +110,8 @@ def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -
     two_prompts, other = generation.request(owner="a"), generation.request(owner="b")
     for request, prompts in ((two_prompts, [[1], [2]]), (other, [[3]])):
         generation.fill(request, prompts, params, RecordingSink())
-        assert generation.choose([request]) is request
-        generation.admit(request, Observer())
+        assert generation.scheduler.choose([request]) is request
+        generation.start(request, Observer())
     assert generation.scheduler.active == [two_prompts.choices[0], other.choices[0]]
     assert generation.scheduler.n_preempted == 0
 
@@ -166,8 +166,8 @@ class Traffic:
             self.queue.take(request)
             self.running.append(request)
             self.scheduler.add(request)
-            assert self.scheduler.admit(most=1) == request.choices[:1], "the one that was chosen starts"
-        self.scheduler.admit()
+            assert self.scheduler.start_pending(most=1) == request.choices[:1], "the one that was chosen starts"
+        self.scheduler.start_pending()
         self.bench.step()
         self._end_complete()
         self.turn += 1

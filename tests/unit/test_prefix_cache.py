@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
-from pyllmcancel.scheduling.swap_space import MIN_SHARED_TOKENS
-from pyllmcancel.scheduling.swap_store import MAX_PREFIXES, Holder, SwapStore
+from pyllmcancel.scheduling.swap_space import MAX_PREFIXES, MIN_SHARED_TOKENS, Holder, SwapSpace
 from tests.support.fake_native import BYTES_PER_CELL, Context, Model, SwappedPrefix
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, compute, context_with
 
@@ -23,7 +22,6 @@ def maintained(cache: PrefixCache, n_steps: int, running: Sequence[int] = ()) ->
 
 def test_of_empty_sequences_the_first_is_taken() -> None:
     cache = cache_of(context_with())
-    assert len(cache) == 4
     cache.take(PrefixMatch(0), running=RUNNING)
     assert cache.find(LONG, running=()) == PrefixMatch(1)
     cache.give_back(0)
@@ -139,9 +137,9 @@ def test_a_flood_of_one_owner_leaves_anothers_prefix() -> None:
 # -- prefixes that leave unified cells for plain memory, and come back -------------------------------------------------
 
 
-def n_found(store: SwapStore, *firsts: int) -> list[int]:
+def n_found(store: SwapSpace, *firsts: int) -> list[int]:
     """How many tokens of `LONG` behind each of these tokens are remembered."""
-    return [store.find([first, *LONG, 0], 512, Holder())[1] for first in firsts]
+    return [store.find([first, *LONG, 0], 0, 512, Holder())[1] for first in firsts]
 
 
 def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int, ...] = ()) -> PrefixCache:
@@ -228,11 +226,11 @@ def test_a_swapped_prefix_that_would_not_fit_beside_who_runs_stays_out(monkeypat
 
 
 def test_only_so_many_swapped_prefixes_are_remembered() -> None:
-    store = SwapStore(context_with(), 1 << 30)
+    store = SwapSpace(context_with(), 1 << 30)
     for n in range(MAX_PREFIXES + 3):
         store.add(SwappedPrefix([n, *LONG]), Holder())
-    assert store.find([2, *LONG, 1], 512, Holder()) == (None, 0)
-    assert store.find([3, *LONG, 1], 512, Holder())[1] == 61
+    assert store.find([2, *LONG, 1], 0, 512, Holder()) == (None, 0)
+    assert store.find([3, *LONG, 1], 0, 512, Holder())[1] == 61
     assert store.n_bytes == MAX_PREFIXES * 61 * BYTES_PER_CELL
 
 
@@ -338,7 +336,7 @@ SESSION = Holder(in_session=True)
 
 
 def test_copies_of_a_session_are_deleted_after_all_others() -> None:
-    store = SwapStore(context_with(), 130 * BYTES_PER_CELL)
+    store = SwapSpace(context_with(), 130 * BYTES_PER_CELL)
     store.add(SwappedPrefix([1, *LONG]), SESSION)
     for first in (2, 3):
         store.add(SwappedPrefix([first, *LONG]), Holder())
@@ -360,11 +358,11 @@ def test_idle_prefixes_of_a_session_are_evicted_after_all_others() -> None:
 
 
 def test_of_copies_the_owner_with_the_most_bytes_loses_the_oldest() -> None:
-    store = SwapStore(context_with(), 100 * BYTES_PER_CELL)
+    store = SwapSpace(context_with(), 100 * BYTES_PER_CELL)
     store.add(SwappedPrefix([7] * 20), Holder("bob"))
     for number in range(50):
         store.add(SwappedPrefix([10 + number] * 20), Holder("ann", in_session=True))
-    assert store.find([*[7] * 20, 1], 1000, Holder("bob"))[1] == 20
+    assert store.find([*[7] * 20, 1], 0, 1000, Holder("bob"))[1] == 20
     assert store.n_bytes <= store.limit
-    assert store.find([*[59] * 20, 1], 1000, Holder("ann"))[1] == 20
-    assert store.find([*[10] * 20, 1], 1000, Holder("ann"))[1] == 0
+    assert store.find([*[59] * 20, 1], 0, 1000, Holder("ann"))[1] == 20
+    assert store.find([*[10] * 20, 1], 0, 1000, Holder("ann"))[1] == 0

@@ -7,7 +7,7 @@ import pytest
 
 from pyllmcancel.engine import reading
 from pyllmcancel.engine.host_memory import Memory
-from pyllmcancel.engine.reading import CHUNK, read_ahead, read_first
+from pyllmcancel.engine.reading import CHUNK, read_first, read_uncached
 from pyllmcancel.errors import LoadCancelled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are read ahead on Linux")
@@ -28,7 +28,7 @@ def nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("nothing_is_cached")
 def test_each_chunk_is_reported_across_all_files(file: Path) -> None:
     told: list[float] = []
-    assert read_ahead([file, file], told.append)
+    assert read_uncached([file, file], told.append)
     assert told == [i / 6 for i in range(6)]
 
 
@@ -41,13 +41,13 @@ def test_a_cancel_ends_it_at_the_next_chunk(file: Path) -> None:
         return len(told) < 2
 
     with pytest.raises(LoadCancelled):
-        read_ahead([file], progress)
+        read_uncached([file], progress)
     assert len(told) == 2
 
 
 def test_a_cached_file_is_not_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "is_cached", lambda *_: True)
-    assert not read_ahead([file], lambda _: pytest.fail("it was read"))
+    assert not read_uncached([file], lambda _: pytest.fail("it was read"))
 
 
 @pytest.mark.usefixtures("nothing_is_cached")

@@ -118,7 +118,7 @@ def test_siblings_start_when_their_leader_has_computed_the_prompt_and_share_its_
     while not leader.generated:
         bench.step()
         assert all(sibling.seq is None for sibling in siblings)
-    assert bench.scheduler.admit() == siblings
+    assert bench.scheduler.start_pending() == siblings
     assert [sibling.n_committed for sibling in siblings] == [len(PROMPT) - 1] * 2
     assert [item.n_tokens for item in bench.step()] == [1, 1, 1]
 
@@ -138,7 +138,7 @@ def test_choices_of_one_prompt_go_on_until_their_cells_run_out_and_count_what_th
     choices = leader.request.choices
     while not all(choice.generated for choice in choices):
         bench.step()
-        bench.scheduler.admit()
+        bench.scheduler.start_pending()
     while leader.n_known < 100 + 32:
         bench.step()
     assert bench.scheduler.n_preempted == 0
@@ -163,7 +163,7 @@ def test_idle_prefixes_are_evicted_until_there_is_room_though_they_share_their_c
     leader = bench.add(list(range(90)), n=3, max_tokens=4)
     while not all(choice.generated for choice in leader.request.choices):
         bench.step()
-        bench.scheduler.admit()
+        bench.scheduler.start_pending()
     for choice in leader.request.choices:
         bench.scheduler.release(choice)
     bench.decode(bench.add([201] * 120, "newcomer"))
@@ -198,10 +198,10 @@ def test_without_room_the_newest_of_several_gives_way_until_another_ends_or_paus
         assert bench.scheduler.recover_from_no_room()
         assert (old.seq is not None, new.seq) == (True, None)
         later = bench.add([3], "later")
-        assert (later.seq, bench.scheduler.admit()) == (None, [])
+        assert (later.seq, bench.scheduler.start_pending()) == (None, [])
         assert not bench.scheduler.recover_from_no_room()
         bench.scheduler.pause([old]) if makes_room == "pause" else bench.scheduler.release(old)
-        assert bench.scheduler.admit() == [new, later], "it arrived before the other"
+        assert bench.scheduler.start_pending() == [new, later], "it arrived before the other"
 
 
 def test_without_room_idle_prefixes_go_before_running_requests() -> None:
