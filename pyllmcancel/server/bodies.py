@@ -27,7 +27,7 @@ from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
-from pyllmcancel.server.origin import keeping_of, names_of
+from pyllmcancel.server.origin import keeping_of, key_by, names_of
 from pyllmcancel.server.preparing import Preparation, arrive
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.wire.field_names import UNCHANGED, FieldNames
@@ -71,7 +71,8 @@ class Incoming(Generic[Body_co]):
         return request
 
     def asking(self, body: Body, names: FieldNames) -> Incoming[Body]:
-        """Return the same request with another body, which was made of its own."""
+        """Return the same request with another body, which was made of its own, after its check."""
+        body.check(self.state.engine)
         return Incoming(self.http, body, self.length, self.keeping, names)
 
     async def prepare(self, work: Callable[[FlaggedPause], T], workers: Workers | None = None, *, cost: int = 0) -> T:
@@ -105,7 +106,11 @@ def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = 
             arrive(request, Names())
         if alone or not isinstance(incoming.body, GeneratingBody):
             return incoming
-        own, keeping = arrive(request, names_of(request, incoming.body)), keeping_of(request, incoming.body)
+        state, names = state_of(request), names_of(request, incoming.body)
+        state.check_model(incoming.body.model)
+        own, keeping = arrive(request, names), keeping_of(request, incoming.body)
+        if own.supersede is None and state.config.supersede is None:
+            state.pile_up.note(own.owner, key_by("client-ip", request, incoming.body), own)
         if keeping is None:
             return incoming
         own.client = None  # it is detached from its connection: its client may leave from here on
@@ -149,7 +154,6 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
     del text
     body, ignored = await sent.prepare(work)
     exchange_of(request.scope).ignored = ignored.names  # more may be found later
-    body.check_against(state.engine)
     return sent.asking(body, UNCHANGED)
 
 

@@ -18,6 +18,7 @@ from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.message_blocks import INVALID, CallInput
 from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.chat.turn import ChatTurn
+from pyllmcancel.server.wire.field_names import FieldNames
 
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 USAGE = Usage(prompt_tokens=7, completion_tokens=5, cached_tokens=3)
@@ -41,7 +42,8 @@ class Script:
 
 
 def dialect_of(parts: Sequence[Part], **options: Any) -> MessagesDialect:
-    turn = ChatTurn([1] * 7, GenerationParams(sampling=SamplingParams()), lambda: Script(parts))
+    params = GenerationParams(sampling=SamplingParams())
+    turn = ChatTurn([[1] * 7], params, False, None, FieldNames(), lambda: Script(parts))
     given: dict[str, Any] = {"stop_sequences": (), "eager_tools": (), "n_ctx": 100}
     return MessagesDialect("msg_1", "model", turn, **(given | options))
 

@@ -53,7 +53,7 @@ class MessagesDialect(Dialect):
         self._id = message_id
         self._model_name = model_name
         self._parser = turn.new_parser()
-        self._n_prompt = len(turn.tokens)
+        self._n_prompt = len(turn.prompts[0])
         self._stop_sequences = stop_sequences
         self._eager_tools = eager_tools
         self._n_ctx = n_ctx

@@ -43,7 +43,7 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
             eager_tools=[tool.name for _, tool in body.offered if tool.eager_input_streaming],
             n_ctx=state.n_ctx,
         )
-        return await generate(chat, [turn.tokens], turn.params, dialect)
+        return await generate(chat, turn, dialect)
 
 
 @router.post(

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool
 
+from pyllmcancel.constraints.bounded import NamedRule
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.messages import Message
 from pyllmcancel.server.chat.tools import Tool, ToolChoice
 from pyllmcancel.server.config import ReasoningFormat
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.wire.fields import RequestBody, between
+from pyllmcancel.server.wire.form import Gbnf
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS, OpenAIBody
 from pyllmcancel.server.wire.sampling import MAX_INT, extra
 
@@ -59,7 +61,17 @@ class ThinkingFields(RequestBody):
         none means on.
         """
         found: dict[str, Any] = {}
-        for field, wanted in self._preferences():
+        reasoning, thinking = self.reasoning, self.thinking
+        preferences: dict[str, bool | str | None] = {
+            "reasoning_effort": self.reasoning_effort,
+            "reasoning": None if reasoning is None else reasoning.effort or reasoning.enabled,
+            "think": self.think,
+            "enable_thinking": self.enable_thinking,
+            "thinking": None if thinking is None or thinking.type == "auto" else thinking.type != "disabled",
+        }
+        for field, wanted in preferences.items():  # the first one counts
+            if wanted is None:
+                continue
             if wanted in (False, "none"):  # a model that cannot reason satisfies this anyway
                 found.setdefault("enable_thinking", False)
             elif isinstance(wanted, str) and "reasoning_effort" in known:
@@ -70,23 +82,10 @@ class ThinkingFields(RequestBody):
                 self.ignore(field)
         return found
 
-    def _preferences(self) -> list[tuple[str, bool | str]]:
-        """Iterate over the fields that are set, with their values; the first one counts."""
-        reasoning, thinking = self.reasoning, self.thinking
-        said: list[tuple[str, bool | str | None]] = [
-            ("reasoning_effort", self.reasoning_effort),
-            ("reasoning", None if reasoning is None else reasoning.effort or reasoning.enabled),
-            ("think", self.think),
-            ("enable_thinking", self.enable_thinking),
-            ("thinking", None if thinking is None or thinking.type == "auto" else thinking.type != "disabled"),
-        ]
-        return [(field, wanted) for field, wanted in said if wanted is not None]
-
 
 class ChatBody(ThinkingFields, OpenAIBody):
     """The body of ``POST /v1/chat/completions``."""
 
-    prompt_field = "messages"
     request_class = "chat"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **OpenAIBody.refused_fields,
@@ -172,19 +171,24 @@ class ChatBody(ThinkingFields, OpenAIBody):
     def most_logprobs(self) -> int | None:
         return (self.top_logprobs or self.n_probs or 0) if self.logprobs else self.n_probs or None
 
-    def own_name(self, param: str | None) -> str | None:
+    @property
+    def engine_names(self) -> dict[str, str]:
         # A grammar that is not the client's own is that of its tools.
-        return "tools" if param == "grammar" and self.answer_form() is None else super().own_name(param)
+        return {"prompt": "messages", "grammar": "tools"} | super().engine_names
 
-    def check_against(self, engine: Engine) -> None:
-        super().check_against(engine)
+    @property
+    def may_call(self) -> bool:
+        """True if the answer may call tools."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+    def check(self, engine: Engine) -> None:
+        super().check(engine)
         if self.verbosity not in (None, "medium"):
             self.ignore("verbosity")
-
-    def check(self) -> None:
-        super().check()
+        if self.may_call and isinstance(self.form, NamedRule | Gbnf):
+            raise InvalidRequestError(f"{self.form.param} cannot be combined with tools", self.form.param)
         if self.top_logprobs and not self.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs to be true", "top_logprobs")
-        if self.limits_tokens and self.tools and self.tool_choice != "none":
+        if self.limits_tokens and self.may_call:
             # The grammar of a call may require a token that the limit forbids.
             raise InvalidRequestError("calls of tools cannot be combined with other limits on tokens", self.limit_field)

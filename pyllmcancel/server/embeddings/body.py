@@ -53,7 +53,7 @@ class WholeBody(GeneratingBody):
 
     stream: bool = Field(False, description="There is nothing to stream.", json_schema_extra={"enum": [False]})
 
-    def check_against(self, engine: Engine) -> None:
+    def check(self, engine: Engine) -> None:
         if self.idle_timeout is not None:
             self.ignore("idle_timeout")
         if self.prefetch:

@@ -23,7 +23,7 @@ from pyllmcancel.sampling import MAX_LOGPROBS
 from pyllmcancel.server.limits import MAX_BIASED_TEXT, MAX_BIASES, MAX_EXTRAS, MAX_PROMPTS
 from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, TokenId
 from pyllmcancel.server.wire.llama_fields import LlamaFields
-from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields, Stops
+from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields
 
 # Tokens and texts, in one prompt; a text is tokenized by itself.
 Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
@@ -92,7 +92,6 @@ class AnsweringBody(LlamaFields, SamplingBody):
     n_cmpl: int = Field(
         1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Number of answers to each prompt."
     )
-    stop: Stops = None
     token_healing: bool | None = Field(
         None,
         description="Take the last word of the prompt back and have the answer begin with it; null: as"
@@ -104,8 +103,8 @@ class AnsweringBody(LlamaFields, SamplingBody):
     n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
 
     @property
-    def only_warms(self) -> bool:
-        return self.n_predict == 0
+    def most_tokens(self) -> int | None:
+        return self.n_predict if self.n_predict >= 0 else None
 
 
 class LlamaCompletionBody(AnsweringBody):

@@ -13,7 +13,7 @@ from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.body import PromptObject
 from pyllmcancel.server.media.gathering import Given, gathered, media_tokens
-from pyllmcancel.server.wire.fields import RENAMED, stop_strings
+from pyllmcancel.server.wire.fields import RENAMED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.bodies import Incoming
+    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.llama.body import AnsweringBody, LlamaCompletionBody, LogitBias, Prompt, SamplingBody
     from pyllmcancel.server.media.gathering import Gathered
     from pyllmcancel.server.state import ServerState
@@ -39,21 +40,16 @@ SAME_NAME = (
 
 
 def generation_params(
-    body: AnsweringBody, defaults: SamplingParams, biases: Biases, constraint: ConstraintFactory | None
+    body: AnsweringBody, config: ServerConfig, biases: Biases, constraint: ConstraintFactory | None
 ) -> GenerationParams:
-    """Return the parameters of generation.
-
-    Parameters that the client leaves open are from `defaults`. The `biases` are as `token_biases` returns them.
-    """
-    limits = body.limits()
+    """Return the parameters of generation; the `biases` are as `token_biases` returns them."""
+    limits = body.limits(config)
     if body.n_predict == 0:
         # No client waits for a prompt that is computed for the cache alone: llama.vim allows it a millisecond.
         limits["max_prompt_seconds"] = None
     return GenerationParams(
-        sampling=sampling_params(body, defaults, biases),
+        sampling=sampling_params(body, config.request_defaults(), biases),
         n=body.n_cmpl,
-        max_tokens=body.n_predict if body.n_predict >= 0 else None,
-        stop=stop_strings(body.stop),
         constraint=constraint,
         token_healing=body.token_healing,
         **limits,
@@ -126,12 +122,12 @@ ABSENT: dict[str, Any] = {
 }
 
 
-def settings_json(params: GenerationParams, n_predict: int | None, draft_sources: Iterable[str]) -> dict[str, Any]:
+def settings_json(params: GenerationParams, draft_sources: Iterable[str]) -> dict[str, Any]:
     """Return the settings by which tokens are chosen and drafted: the part that ``/slots`` and ``/props`` show."""
     sampling = params.sampling
     shown = {name: getattr(sampling, name) for name in SAME_NAME if name not in ("grammar", "dry_sequence_breakers")}
     shown |= {name: getattr(sampling, ours) for name, ours in RENAMED.items()}
-    limit = -1 if n_predict is None else n_predict
+    limit = -1 if params.max_tokens is None else params.max_tokens
     return (
         ABSENT
         | shown
@@ -146,16 +142,12 @@ def settings_json(params: GenerationParams, n_predict: int | None, draft_sources
 
 
 def all_settings_json(
-    params: GenerationParams,
-    n_predict: int | None,
-    draft_sources: Iterable[str],
-    body: AnsweringBody,
-    eog_tokens: Iterable[int],
+    params: GenerationParams, draft_sources: Iterable[str], body: AnsweringBody, eog_tokens: Iterable[int]
 ) -> dict[str, Any]:
     """`settings_json`, and what may be long; `eog_tokens` are what `ignore_eos` bans."""
     sampling = params.sampling
     biases = [*sampling.logit_bias, *((token, -math.inf) for token in eog_tokens if sampling.ignore_eos)]
-    return settings_json(params, n_predict, draft_sources) | {
+    return settings_json(params, draft_sources) | {
         "dry_sequence_breakers": list(sampling.dry_sequence_breakers),
         "stop": list(params.stop),
         # JSON has no infinity.

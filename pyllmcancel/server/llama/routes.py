@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
@@ -18,7 +19,7 @@ from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.chat.turn import chat_length, render
 from pyllmcancel.server.errors.shapes import LLAMA
-from pyllmcancel.server.generate import EngineResponse, generate
+from pyllmcancel.server.generate import EngineResponse, Plan, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
@@ -139,15 +140,11 @@ async def respond(
 ) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form."""
     state, body = incoming.state, incoming.body
-    engine = state.engine
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
     constraint = await answer_constraint(incoming, body.answer_schema())
-    params = generation_params(body, state.config.request_defaults(), biases, constraint)
-    n_predict = state.config.limited(params.max_tokens)
-    dialect = LlamaDialect(
-        incoming, lambda: all_settings_json(params, n_predict, engine.draft_sources, body, eog_tokens)
-    )
-    return await generate(incoming, prompts, params, dialect)
+    params = generation_params(body, state.config, biases, constraint)
+    settings = partial(all_settings_json, params, state.engine.draft_sources, body, eog_tokens)
+    return await generate(incoming, Plan.of(body, prompts, params), LlamaDialect(incoming, settings))
 
 
 @router.post(

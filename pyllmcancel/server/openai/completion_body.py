@@ -21,9 +21,10 @@ from pyllmcancel.server.wire.tokens import check_tokens
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.pausing import Pause
     from pyllmcancel.requests.params import GenerationParams
-    from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.wire.tokens import TextReader
 
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
@@ -107,8 +108,8 @@ class CompletionBody(OpenAIBody):
             return [self.prompt]
         return list(self.prompt)
 
-    def check(self) -> None:
-        super().check()
+    def check(self, engine: Engine) -> None:
+        super().check(engine)
         n = self.n or 1
         if self.n_generated < n:
             message = f"best_of is {self.best_of}, and cannot be less than n, which is {n}"
@@ -124,14 +125,14 @@ class CompletionBody(OpenAIBody):
                 "echo cannot be combined with a suffix: the answer does not continue the prompt", "echo"
             )
 
-    def limits(self) -> dict[str, Any]:
+    def limits(self, config: ServerConfig) -> dict[str, Any]:
         prompt_logprobs = self.echo and self.most_logprobs is not None
-        return super().limits() | {"prompt_logprobs": prompt_logprobs, "token_healing": self.token_healing}
+        return super().limits(config) | {"prompt_logprobs": prompt_logprobs, "token_healing": self.token_healing}
 
     def generation_params(
-        self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+        self, config: ServerConfig, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
     ) -> GenerationParams:
-        params = super().generation_params(defaults, constraint, prediction)
+        params = super().generation_params(config, constraint, prediction)
         if self.n_generated == (self.n or 1) or self.most_logprobs is not None:
             return params
         # Comparing answers needs their logprobs, even if the client does not get them.

@@ -29,6 +29,7 @@ from pyllmcancel.server.wire.fields import ABSENT, Answer, GeneratingBody, absen
 from pyllmcancel.server.wire.sampling import extra
 
 if TYPE_CHECKING:
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
 
@@ -75,8 +76,7 @@ class TranscriptionBody(GeneratingBody):
         except ValueError:
             return value
 
-    def check(self) -> None:
-        """Raise InvalidRequestError for fields that contradict each other."""
+    def check(self, engine: Engine) -> None:
         if self.stream and self.response_format != "json":
             raise InvalidRequestError(f"a stream cannot have the form {self.response_format}", "response_format")
 
@@ -134,7 +134,7 @@ class TranscriptionDialect(Dialect):
     def __init__(self, body: TranscriptionBody, turn: ChatTurn, seconds: float | None) -> None:
         self._body = body
         self._seconds = seconds
-        self._n_audio = sum(token < 0 for token in turn.tokens)
+        self._n_audio = sum(token < 0 for token in turn.prompts[0])
         self._parser = turn.new_parser()
         self._said: list[str] = []
 
@@ -186,7 +186,6 @@ async def transcriptions(
     incoming: Annotated[Incoming[TranscriptionBody], reads(TranscriptionBody, is_form=True)],
 ) -> Any:
     body = incoming.body
-    body.check()
 
     def work(pause: Pause) -> float | None:
         """Return the sound's length for an answer that has it. A bad sound is refused where every sound is."""
@@ -199,4 +198,4 @@ async def transcriptions(
         seconds = await incoming.prepare(work)
         chat = incoming.asking(body.as_chat(), NAMES)
         turn = await chat_turn(chat)
-        return await generate(chat, [turn.tokens], turn.params, TranscriptionDialect(body, turn, seconds))
+        return await generate(chat, turn, TranscriptionDialect(body, turn, seconds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
@@ -19,6 +19,9 @@ from pyllmcancel.server.wire.form import FormatBody
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS
 from pyllmcancel.server.wire.llama_fields import LoraFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, SamplingFields, Switch
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine.engine import Engine
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -158,8 +161,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     def includes(self, what: str) -> bool:
         return what in (self.include or ())
 
-    def check(self) -> None:
-        """Raise InvalidRequestError if the request cannot be served."""
+    def check(self, engine: Engine) -> None:
         for index, name in enumerate(self.include or ()):
             if name not in INCLUDABLE:
                 raise InvalidRequestError(f"{name[:100]!r} cannot be included", f"include[{index}]")

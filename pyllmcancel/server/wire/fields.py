@@ -169,8 +169,8 @@ class RequestBody(Sent):
 
     _ignore: Callable[[str], None] | None = PrivateAttr(None)  # set once, by the reader of the body
 
-    def check_against(self, engine: Engine) -> None:
-        """Compare the body with the engine; InvalidRequestError if the engine cannot serve it."""
+    def check(self, engine: Engine) -> None:
+        """Raise InvalidRequestError for fields that contradict each other, or that the engine cannot serve."""
 
     def ignore(self, field: str) -> None:
         """Note that a field has no effect; ApiError if such fields are refused."""
@@ -195,8 +195,6 @@ Priority = Annotated[
 class GeneratingBody(RequestBody):
     """The base of bodies that generate: the request's groups, and the form of its answer."""
 
-    # This body's name of the field that the engine calls the prompt.
-    prompt_field: ClassVar[str] = "prompt"
     # Requests of different classes never supersede each other, unless they name a key; requests without a class never
     # do.
     request_class: ClassVar[str | None] = None
@@ -273,20 +271,6 @@ class GeneratingBody(RequestBody):
     def end_user(self) -> str | None:
         """The client's own user, for ``--supersede user``."""
         return self.user or self.safety_identifier
-
-    @property
-    def ping_interval(self) -> int | None:
-        """The seconds of silence before a ping, 0 or less for no pings; None: the server's default."""
-        return None
-
-    def own_name(self, param: str | None) -> str | None:
-        """Return this body's name of the field that the engine calls `param`."""
-        return self.prompt_field if param == "prompt" else param
-
-
-def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
-    """Return the stop strings of a body's `stop`; empty ones are ignored."""
-    return tuple(text for text in ([stop] if isinstance(stop, str) else stop or []) if text)
 
 
 def seconds(milliseconds: int | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, model_validator
@@ -145,17 +146,14 @@ class FormFields(Sent):
         None, description=extra("Ollama's: `json`, or a schema.")
     )
 
-    def answer_form(self, *, calls: bool = False) -> Form | None:
-        """Return the form that the text must have; InvalidRequestError if two fields name one. If `calls`, tools may be
-        called as well.
-        """
-        first, *others = [*self._forms(), None]
-        if others and (second := others[0]) is not None and first is not None:
-            message = f"{second.param} cannot be combined with {first.param}: an answer has one form"
-            raise InvalidRequestError(message, second.param)
-        if calls and isinstance(first, NamedRule | Gbnf):
-            raise InvalidRequestError(f"{first.param} cannot be combined with tools", first.param)
-        return first
+    @cached_property
+    def form(self) -> Form | None:
+        """The form that the text must have; InvalidRequestError if two fields name one."""
+        forms = list(self._forms())
+        if len(forms) > 1:
+            message = f"{forms[1].param} cannot be combined with {forms[0].param}: an answer has one form"
+            raise InvalidRequestError(message, forms[1].param)
+        return forms[0] if forms else None
 
     def _forms(self) -> Iterator[Form]:
         match self.response_format:

@@ -15,16 +15,15 @@ from pydantic import AfterValidator, Field, model_validator
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.params import GenerationParams
-from pyllmcancel.server.wire.fields import Name, RequestBody, Sent, TokenId, between, stop_strings
+from pyllmcancel.server.wire.fields import Name, RequestBody, Sent, TokenId, between
 from pyllmcancel.server.wire.form import FormFields, Gbnf
 from pyllmcancel.server.wire.llama_fields import DraftFields, LlamaFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.server.config import ServerConfig
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
@@ -133,66 +132,47 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
         return self.n or 1
 
     @property
-    def most_tokens(self) -> int | None:
-        """The limit of an answer's tokens; None if only the context limits them."""
-        raise NotImplementedError
-
-    @property
     def most_logprobs(self) -> int | None:
         """The number of alternatives beside each token; None: no logprobs."""
         raise NotImplementedError
-
-    @property
-    def only_warms(self) -> bool:
-        return self.most_tokens == 0
 
     @property
     def predicted(self) -> str:
         """The predicted text; empty if there is none, or if nothing is to be drafted."""
         return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text
 
-    def check_against(self, engine: Engine) -> None:
+    @property
+    def engine_names(self) -> dict[str, str]:
+        return {} if self.form is None else {"grammar": self.form.param}
+
+    def check(self, engine: Engine) -> None:
         options = None if self.options is None else self.options.num_ctx
         for name, given in (("num_ctx", self.num_ctx), ("options.num_ctx", options)):
             if given is not None and given > engine.n_ctx:
                 self.ignore(name)
-
-    def own_name(self, param: str | None) -> str | None:
-        form = self.answer_form() if param == "grammar" else None
-        return super().own_name(param) if form is None else form.param
-
-    def answer_schema(self, *, calls: bool = False) -> NamedSchema | NamedRule | None:
-        """The form, if it is not a grammar for the sampler."""
-        form = self.answer_form(calls=calls)
-        return None if isinstance(form, Gbnf) else form
-
-    def check(self) -> None:
-        """Raise InvalidRequestError for fields that contradict each other."""
         if self.includes_usage and not self.stream:
             raise InvalidRequestError("stream_options are for streams only", "stream_options")
-        if self.limits_tokens and isinstance(self.answer_form(), Gbnf):
+        if isinstance(self.form, Gbnf) and self.limits_tokens:
             raise InvalidRequestError("a grammar cannot be combined with other limits on tokens", self.limit_field)
         if self.limits_tokens and "infill" in (self.samplers or ()):
             raise InvalidRequestError("the sampler infill cannot be combined with limits on tokens", self.limit_field)
 
     def generation_params(
-        self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+        self, config: ServerConfig, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
     ) -> GenerationParams:
-        """Return the parameters of generation, with `defaults` for those that the client leaves open."""
-        form = self.answer_form()
-        grammar = form.text if isinstance(form, Gbnf) else ""
+        """Return the parameters of generation, with the server's defaults for those that the client leaves open."""
+        grammar = self.form.text if isinstance(self.form, Gbnf) else ""
+        given = self.given() | {"grammar": grammar, "n_logprobs": self.most_logprobs}
         return GenerationParams(
-            sampling=replace(defaults, **self.given(), grammar=grammar, n_logprobs=self.most_logprobs),
+            sampling=replace(config.request_defaults(), **given),
             n=self.n_generated,
-            max_tokens=self.most_tokens,
             constraint=constraint,
             prediction=prediction,
-            **self.limits(),
+            **self.limits(config),
         )
 
-    def limits(self) -> dict[str, Any]:
-        return super().limits() | {
-            "stop": stop_strings(self.stop),
+    def limits(self, config: ServerConfig) -> dict[str, Any]:
+        return super().limits(config) | {
             "all_visible": self.skip_special_tokens is False,
             "stop_tokens": frozenset(self.stop_token_ids or ()),
             "stop_shown": bool(self.include_stop_str_in_output),

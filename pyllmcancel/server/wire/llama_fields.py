@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.server.limits import MAX_FIELD_PATH
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, RequestBody, Sent, between, seconds
-from pyllmcancel.server.wire.sampling import MAX_INT
+from pyllmcancel.server.wire.sampling import MAX_INT, Stops
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.config import ServerConfig
 
 MAX_PREDICTED_PARTS = 1_024
 
@@ -103,6 +106,7 @@ def pairs(scales: list[LoraScale]) -> tuple[tuple[int, float], ...]:
 
 
 class LlamaFields(LoraFields, GeneratingBody):
+    stop: Stops = None
     n_indent: int | None = between(
         0, 1000, "llama-server's: a line with fewer blanks at its beginning ends the answer."
     )
@@ -143,12 +147,25 @@ class LlamaFields(LoraFields, GeneratingBody):
     return_tokens: bool | None = Field(None, description="llama-server's: add the generated tokens as `tokens`.")
 
     @property
-    def ping_interval(self) -> int | None:
-        return self.sse_ping_interval
+    def most_tokens(self) -> int | None:
+        """The limit of an answer's tokens; None if only the context limits them."""
+        raise NotImplementedError
 
-    def limits(self) -> dict[str, Any]:
-        """Return the fields of GenerationParams that are made of these."""
+    @property
+    def only_warms(self) -> bool:
+        return self.most_tokens == 0
+
+    @property
+    def engine_names(self) -> dict[str, str]:
+        """The body's names of fields, by the engine's, where the two differ."""
+        return {}
+
+    def limits(self, config: ServerConfig) -> dict[str, Any]:
+        """Return the fields of GenerationParams that are made of these, within the limits of the server."""
         return {
+            "max_tokens": 0 if self.prefetch else config.limited(self.most_tokens),
+            "repetition_limit": config.repetition(self.repetition_limit),
+            "stop": tuple(text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or ()) if text),
             "timeout": self.timeout,
             "queue_timeout": self.queue_timeout,
             "idle_timeout": self.idle_timeout,
