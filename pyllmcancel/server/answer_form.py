@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.chat.body import ToolPlan
     from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
     from pyllmcancel.server.wire.form import Form
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
@@ -19,6 +19,7 @@ from pyllmcancel.events import Limit
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
 from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, encode_in_thread_if_long
 from pyllmcancel.server.behind import link_of
+from pyllmcancel.server.bodies import FieldNames
 from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.connection import connection_of, watched
@@ -28,7 +29,6 @@ from pyllmcancel.server.preparing import engine_failure_reported, working
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
-from pyllmcancel.server.wire.field_names import FieldNames
 
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.delivered import Promise
     from pyllmcancel.server.dialect import Dialect
-    from pyllmcancel.server.wire.llama_fields import LlamaFields
+    from pyllmcancel.server.wire.generation import LlamaFields
 
 # For longer prompts the samplers, which read them, are made in a thread.
 INLINE_PROMPT = 20_000
@@ -50,10 +50,9 @@ DRAFTS = "X-Draft"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request asks of the engine, and how its answer is sent. Nothing but the dialect reads the body after it
-    was made.
-    """
+    """The work for the engine, and how its answer is sent. The plan does not keep the body, which may be long."""
 
+    incoming: Incoming[Any]  # the request, without its body
     prompts: Sequence[Sequence[int]]
     params: GenerationParams
     is_stream: bool
@@ -61,16 +60,20 @@ class Plan:
     names: FieldNames  # the body's names of fields, by the engine's
 
     @classmethod
-    def of(cls, body: LlamaFields, prompts: Sequence[Sequence[int]], params: GenerationParams, *more: Any) -> Self:
-        return cls(prompts, params, body.stream, body.sse_ping_interval, FieldNames(body.engine_names), *more)
+    def of(
+        cls, incoming: Incoming[LlamaFields], prompts: Sequence[Sequence[int]], params: GenerationParams, *more: Any
+    ) -> Self:
+        body, without = incoming.body, replace(incoming, body=cast("Any", None))
+        names = FieldNames(body.engine_names)
+        return cls(without, prompts, params, body.stream, body.sse_ping_interval, names, *more)
 
 
-async def generate(incoming: Incoming[Any], plan: Plan, dialect: Dialect) -> EngineResponse | KeptResponse:
+async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers."""
-    streams, keeping = incoming.state.streams, incoming.keeping
+    incoming, keeping, streams = plan.incoming, plan.incoming.keeping, plan.incoming.state.streams
     if keeping is not None:
         streams.make_room(incoming.request.owner, keeping.name)
-    stream = await submit(incoming, plan)
+    stream = await submit(plan)
     link = link_of(incoming.http.scope)
     if not plan.is_stream:
         return WholeResponse(stream, dialect, link)
@@ -85,10 +88,10 @@ async def generate(incoming: Incoming[Any], plan: Plan, dialect: Dialect) -> Eng
     return KeptResponse(kept)
 
 
-async def submit(incoming: Incoming[Any], plan: Plan) -> AsyncStream:
+async def submit(plan: Plan) -> AsyncStream:
     """Submit a request, and return the stream of its events. The engine's errors pass through to the handlers."""
+    incoming, prompts, params = plan.incoming, plan.prompts, plan.params
     state, request, engine = incoming.state, incoming.request, incoming.state.engine
-    prompts, params = plan.prompts, plan.params
     link = link_of(incoming.http.scope)
     if link is not None and link.delivered is not None and link.delivered.promise is not None:
         params = replace(params, sampling=replace(params.sampling, seed=link.delivered.promise.seed))

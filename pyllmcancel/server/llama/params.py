@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause, Pause
-    from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.llama.body import AnsweringBody, LlamaCompletionBody, LogitBias, Prompt, SamplingBody
     from pyllmcancel.server.media.gathering import Gathered
     from pyllmcancel.server.state import ServerState
-    from pyllmcancel.server.wire.tokens import TextReader
 
 
 Biases = tuple[tuple[int, float], ...]
@@ -43,31 +41,23 @@ def generation_params(
     body: AnsweringBody, config: ServerConfig, biases: Biases, constraint: ConstraintFactory | None
 ) -> GenerationParams:
     """Return the parameters of generation; the `biases` are as `token_biases` returns them."""
-    limits = body.limits(config)
-    if body.n_predict == 0:
-        # No client waits for a prompt that is computed for the cache alone: llama.vim allows it a millisecond.
-        limits["max_prompt_seconds"] = None
-    return GenerationParams(
-        sampling=sampling_params(body, config.request_defaults(), biases),
-        n=body.n_cmpl,
-        constraint=constraint,
-        token_healing=body.token_healing,
-        **limits,
-    )
-
-
-def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases) -> SamplingParams:
-    """Return the parameters of sampling."""
-    given = body.given()
+    defaults, given, limits = config.request_defaults(), body.given(), body.limits(config)
     given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
     if body.dry_base is not None and body.dry_base < 1.0:
         given["dry_base"] = defaults.dry_base
     if body.grammar and body.json_schema is not None:
         raise InvalidRequestError("grammar and json_schema cannot be combined", "json_schema")
-    given["grammar"] = body.grammar or defaults.grammar
-    given["n_logprobs"] = body.n_probs or None
-    given["logit_bias"] = biases
-    return replace(defaults, **given)
+    given |= {"grammar": body.grammar or defaults.grammar, "n_logprobs": body.n_probs or None, "logit_bias": biases}
+    if body.n_predict == 0:
+        # No client waits for a prompt that is computed for the cache alone: llama.vim allows it a millisecond.
+        limits["max_prompt_seconds"] = None
+    return GenerationParams(
+        sampling=replace(defaults, **given),
+        n=body.n_cmpl,
+        constraint=constraint,
+        token_healing=body.token_healing,
+        **limits,
+    )
 
 
 def token_biases(body: SamplingBody, model: Model, pause: Pause) -> Biases:
@@ -95,15 +85,6 @@ def _spelled_out(given: LogitBias, model: Model, pause: Pause) -> Iterable[tuple
             pause()
             for token in model.tokenize(what, add_special=False):
                 yield token, amount
-
-
-# -- prompts ----------------------------------------------------------------------------------------------------------
-
-
-def prompt_tokens(reader: TextReader, prompt: Prompt, pause: Pause) -> list[int]:
-    """Return the tokens of one prompt; special tokens may be spelled out in its texts."""
-    text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
-    return reader.mixed(text, "prompt", pause, add_special=True, parse_special=True)
 
 
 # -- generation_settings ----------------------------------------------------------------------------------------------
@@ -164,23 +145,24 @@ def all_settings_json(
     }
 
 
-class MediaText(NamedTuple):
-    """A text with pictures and sounds."""
+# -- prompts ----------------------------------------------------------------------------------------------------------
 
-    text: str
+
+class MediaText(NamedTuple):
+    """A prompt, and its pictures and sounds, if it has any."""
+
+    text: str | Sequence[int | str]
     media: Gathered
 
 
-async def read_prompts(incoming: Incoming[LlamaCompletionBody], prompts: Sequence[Prompt]) -> list[Prompt | MediaText]:
-    """Return the prompts; those with pictures and sounds after what they need was fetched. Raises as `gathered`."""
-    found: list[Prompt | MediaText] = []
+async def read_prompts(incoming: Incoming[LlamaCompletionBody], prompts: Sequence[Prompt]) -> list[MediaText]:
+    """Return the prompts, after their pictures and sounds were fetched. Raises as `gathered`."""
+    found: list[MediaText] = []
     for prompt in prompts:
+        text, given = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt, list[Given]()
         if isinstance(prompt, PromptObject) and prompt.multimodal_data:
             text, given = with_own_markers(prompt, incoming.state.media_marker)
-            media = await gathered(incoming, given, "prompt")
-            found.append(MediaText(text, media))
-        else:
-            found.append(prompt)
+        found.append(MediaText(text, await gathered(incoming, given, "prompt")))
     return found
 
 
@@ -195,9 +177,11 @@ def with_own_markers(prompt: PromptObject, marker: str) -> tuple[str, list[Given
     return text, given
 
 
-def tokens_of(state: ServerState, prompt: Prompt | MediaText, pause: FlaggedPause) -> Sequence[int]:
-    """Return the tokens of one prompt. With pictures it is work for a worker, however short the body was."""
-    if not isinstance(prompt, MediaText):
-        return prompt_tokens(state.texts, prompt, pause)
+def tokens_of(state: ServerState, prompt: MediaText, pause: FlaggedPause) -> Sequence[int]:
+    """Return the tokens of one prompt; special tokens may be spelled out in its texts. With pictures it is work for a
+    worker, however short the body was.
+    """
+    if not isinstance(prompt.text, str) or not prompt.media:
+        return state.texts.mixed(prompt.text, "prompt", pause, add_special=True, parse_special=True)
     state.texts.check_length(len(prompt.text), "prompt")
     return media_tokens(state, prompt.text, prompt.media, pause)

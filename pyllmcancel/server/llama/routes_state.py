@@ -22,7 +22,7 @@ from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer, absent
-from pyllmcancel.server.wire.llama_fields import LoraScalesBody, pairs
+from pyllmcancel.server.wire.generation import LoraScalesBody, pairs
 from pyllmcancel.server.wire.tokens import special_text, text_of
 
 if TYPE_CHECKING:

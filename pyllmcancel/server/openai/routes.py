@@ -31,8 +31,8 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
     read = await incoming.prepare(partial(read_prompts, state.texts, body))
     form = await answer_constraint(incoming, body.form)
     constraint = body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
-    plan = Plan.of(body, read.prompts, body.generation_params(state.config, constraint, read.prediction))
-    return await generate(incoming, plan, CompletionDialect(incoming, len(read.prompts), read.echoes))
+    plan = Plan.of(incoming, read.prompts, body.generation_params(state.config, constraint, read.prediction))
+    return await generate(plan, CompletionDialect(incoming, len(read.prompts), read.echoes))
 
 
 @router.post(
@@ -44,4 +44,4 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
 @router.post("/chat/completions", include_in_schema=False)  # llama-server has it without a version, too
 async def chat_completions(incoming: Annotated[Incoming[ChatBody], reads(ChatBody)]) -> Any:
     turn = await chat_turn(incoming)
-    return await generate(incoming, turn, ChatDialect(incoming, turn))
+    return await generate(turn, ChatDialect(incoming, turn))

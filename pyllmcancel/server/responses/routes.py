@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Request
 
 from pyllmcancel.server.behind import link_of
-from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
@@ -26,7 +26,6 @@ from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
-from pyllmcancel.server.wire.field_names import FieldNames
 
 if TYPE_CHECKING:
     from pyllmcancel.pausing import Pause
@@ -61,7 +60,7 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
         if stored:
             keep, owner = responses_of(request).keep, owner_of(request.scope)
             dialect.store = partial(keep, owner, input_items, replaces=begins_anew(request))
-        return await generate(chat, turn, dialect)
+        return await generate(turn, dialect)
 
 
 @router.post(
@@ -88,7 +87,7 @@ async def in_background(
 ) -> Any:
     """Answer after the response's beginning has been stored."""
     chat.request.client = None  # the client may leave
-    submitted = await submit(chat, turn)
+    submitted = await submit(turn)
     background = await responses_of(chat.http).begin(submitted, dialect, items, replaces=begins_anew(chat.http))
     if stream:
         return KeptResponse(background, ping_interval=chat.state.config.sse_ping_interval)
