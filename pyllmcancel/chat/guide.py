@@ -147,11 +147,9 @@ class ChatConstraint:
             return
         start = self._guide.thinking.start.encode()
         self._tail = (self._tail + self._piece(token))[-len(start) - MAX_CALL_HEAD :]
-        if self._tail.endswith(start) and not self._opens_call(self._tail.removesuffix(start)):
+        head = self._guide.call_head
+        if self._tail.endswith(start) and not (head and head.search(self._tail.removesuffix(start))):
             self._reason()
-
-    def _opens_call(self, before: bytes) -> bool:
-        return self._guide.call_head is not None and self._guide.call_head.search(before) is not None
 
     def _follow(self, token: int) -> None:
         assert self._guide.thinking is not None

@@ -114,11 +114,6 @@ def _as_transformers(variables: Variables) -> Variables:
     return {"tools": None, "documents": None, "add_generation_prompt": False, **variables}
 
 
-def _as_given(variables: Variables) -> Variables:
-    """For templates that are meant for conversations with tools only, and use the tools without a check."""
-    return variables
-
-
 def _as_firefunction(variables: Variables) -> Variables:
     """For templates from before there was a variable `tools`: they expect texts."""
     functions = [tool["function"] for tool in variables.get("tools") or []]
@@ -126,7 +121,9 @@ def _as_firefunction(variables: Variables) -> Variables:
     return {**texts, **_as_transformers(variables)}
 
 
-WAYS = (_as_transformers, _as_given, _as_firefunction)  # the first way in which a template renders a question is used
+# The first way in which a template renders a question is used. The second one is for templates that are meant for
+# conversations with tools only, and use the tools without a check.
+WAYS: tuple[Way, ...] = (_as_transformers, lambda variables: variables, _as_firefunction)
 
 
 def environment() -> SandboxedEnvironment:
@@ -184,24 +181,19 @@ def _compile(environment: SandboxedEnvironment, source: str) -> Template:
         return environment.from_string(source)
     except MemoryError:
         raise
-    except TemplateSyntaxError as error:
-        raise TemplateFault(_one_line(error.message or "", error.lineno)) from None
     except Exception as error:
-        raise TemplateFault(_said(error, None)) from None
+        raise TemplateFault(_said(error, error.lineno if isinstance(error, TemplateSyntaxError) else None)) from None
 
 
 def _said(error: Exception, line: int | None) -> str:
     match error:
         case RecursionError():
-            return _one_line("it is nested too deeply", line)
+            text = "it is nested too deeply"
         case TemplateError():
-            return _one_line(str(error.message), line)
+            text = str(error.message or "")
         case SyntaxError():  # in the generated Python, whose lines mean nothing to users
-            return _one_line(error.msg, line)
+            text = error.msg
         case _:
-            return _one_line(str(error) or type(error).__name__, line)
-
-
-def _one_line(text: str, line: int | None) -> str:
+            text = str(error) or type(error).__name__
     place = "" if line is None else f"line {line}: "
     return place + " ".join(text.split())[:MAX_ERROR]

@@ -58,7 +58,7 @@ def answered_calls(messages: list[Message]) -> list[Message]:
         found += [message, *results]
         # A conversation may end with calls whose results do not exist yet.
         if results or index < len(groups) - 1:
-            found += [_no_result(call) for call in _unanswered(message, results)]
+            found += _no_results(message, results)
     return found
 
 
@@ -112,7 +112,7 @@ def known_ids(messages: list[Message]) -> list[Message]:
 
 def short_ids(messages: list[Message]) -> list[Message]:
     """Replace ids that are not nine letters and digits, by the same ones in every turn, so that prompts stay equal."""
-    return _with_ids(messages, lambda call_id: call_id if _is_short(call_id) else _short(call_id))
+    return _with_ids(messages, lambda call_id: call_id if _is_short(call_id) else short_id(call_id))
 
 
 # In the order of their application: each step can rely on the earlier ones.
@@ -207,14 +207,13 @@ def _by_call(calls: list[dict[str, Any]], results: list[Message]) -> list[list[M
     return found
 
 
-def _unanswered(message: Message, results: list[Message]) -> Iterator[dict[str, Any]]:
+def _no_results(message: Message, results: list[Message]) -> Iterator[Message]:
+    """Return an empty result for each call that has none."""
     calls = _calls(message)
     answers = _by_call(calls, results) if calls else []
-    yield from (call for call, answered in zip(calls, answers, strict=True) if not answered)
-
-
-def _no_result(call: dict[str, Any]) -> Message:
-    return {"role": "tool", "tool_call_id": call.get("id"), "name": call["function"]["name"], "content": ""}
+    for call, answered in zip(calls, answers, strict=True):
+        if not answered:
+            yield {"role": "tool", "tool_call_id": call.get("id"), "name": call["function"]["name"], "content": ""}
 
 
 def _with_ids(messages: list[Message], renamed: Callable[[str], str]) -> list[Message]:
@@ -224,13 +223,13 @@ def _with_ids(messages: list[Message], renamed: Callable[[str], str]) -> list[Me
     for message in messages:
         added: Message = {}
         if calls := _calls(message):
-            ids = [renamed(call.get("id") or _short(str(n))) for n, call in enumerate(calls, n_calls)]
+            ids = [renamed(call.get("id") or short_id(str(n))) for n, call in enumerate(calls, n_calls)]
             n_calls += len(calls)
             waiting = dict.fromkeys(ids)
             added["tool_calls"] = [call | {"id": call_id} for call, call_id in zip(calls, ids, strict=True)]
         elif message["role"] == "tool":
             given = message.get("tool_call_id")
-            call_id = renamed(given) if given else next(iter(waiting), _short(""))
+            call_id = renamed(given) if given else next(iter(waiting), short_id(""))
             waiting.pop(call_id, None)
             added["tool_call_id"] = call_id
         found.append(message | added)
@@ -241,7 +240,8 @@ def _is_short(call_id: str) -> bool:
     return len(call_id) == ID_LENGTH and call_id.isascii() and call_id.isalnum()
 
 
-def _short(call_id: str) -> str:
+def short_id(call_id: str) -> str:
+    """Return an id in the form that strict templates take, which depends on the given one only."""
     number = int.from_bytes(hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).digest()[:8], "little")
     letters = []
     for _ in range(ID_LENGTH):

@@ -29,7 +29,9 @@ def in_words(variables: Variables, *, takes_system: bool, takes_strings: bool) -
             written.append(_with_calls(message))
     if tools:
         _add_hint(written, "\n".join([HINT, *(_json(tool["function"]) for tool in tools)]), takes_system=takes_system)
-    return {**variables, "messages": written if takes_strings else [_in_parts(message) for message in written]}
+    if not takes_strings:
+        written = [{**message, "content": [{"type": "text", "text": _text(message)}]} for message in written]
+    return {**variables, "messages": written}
 
 
 def _add_result(written: list[Message], message: Message) -> None:
@@ -65,10 +67,6 @@ def _add_hint(written: list[Message], hint: str, *, takes_system: bool) -> None:
 def _text(message: Message) -> str:
     content = message.get("content") or ""
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
-
-
-def _in_parts(message: Message) -> Message:
-    return {**message, "content": [{"type": "text", "text": _text(message)}]}
 
 
 def _json(value: object) -> str:

@@ -17,6 +17,7 @@ from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unen
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.http.exchange import exchange_of, request_id_of
 from pyllmcancel.server.http.unknown_fields import spelled
+from pyllmcancel.server.wire.form import Gbnf
 
 if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
@@ -24,22 +25,23 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.chat.body import ToolPlan
     from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
+    from pyllmcancel.server.wire.form import Form
 
 
 BLANKS = r"/[ \t\r\n]{0,32}/"
 
 
 async def answer_constraint(
-    incoming: Incoming[GeneratingBody], form: NamedSchema | NamedRule | None, *, after_reasoning: bool = False
+    incoming: Incoming[GeneratingBody], form: Form | None, *, after_reasoning: bool = False
 ) -> Guide | None:
     """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
 
     If it comes `after_reasoning`, blanks may stand before it: models put some between reasoning and answer.
     InvalidRequestError if the form is invalid, or cannot be enforced.
     """
-    if form is None:
+    if form is None or isinstance(form, Gbnf):
         return None
     state = incoming.state
     if isinstance(form, NamedRule):

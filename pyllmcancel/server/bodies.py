@@ -7,8 +7,10 @@ body parsed, because a parser keeps the GIL until it is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,6 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from pyllmcancel.engine.compiled import compiled_module
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
@@ -27,10 +30,9 @@ from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
-from pyllmcancel.server.origin import keeping_of, names_of
+from pyllmcancel.server.origin import key_by, names_of
 from pyllmcancel.server.preparing import Preparation, arrive
 from pyllmcancel.server.state import ServerState, state_of
-from pyllmcancel.server.wire.field_names import UNCHANGED, FieldNames
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
 if TYPE_CHECKING:
@@ -42,6 +44,38 @@ if TYPE_CHECKING:
     from pyllmcancel.server.config import UnknownFields
     from pyllmcancel.server.http.workers import Workers
     from pyllmcancel.server.streams.kept import Keeping
+
+CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
+FIELD = re.compile(r"^\w+(?=\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """The names of one request's fields."""
+
+    names: Mapping[str, str] = field(default_factory=dict)  # the API's names, by the chat's, where the two differ
+    tools: Sequence[str] | None = None  # the path of each of the chat's tools; None if the paths are the chat's
+    schema: str = "parameters"  # the API's name for these, of a tool
+
+    def path(self, path: str) -> str:
+        """Return the path, within the request, of a field of the chat."""
+        if self.tools is not None and (tool := CHAT_TOOL.match(path)) is not None:
+            return self.tools[int(tool[1])] + path[tool.end() :].replace(".parameters", f".{self.schema}", 1)
+        return FIELD.sub(lambda found: self.names.get(found[0], found[0]), path)
+
+    @contextmanager
+    def in_errors(self) -> Iterator[None]:
+        """Make errors inside the block name the fields that the client has sent."""
+        try:
+            yield
+        except (InvalidRequestError, ApiError) as error:
+            if error.param:
+                error.param = self.path(error.param)
+            raise
+
+
+UNCHANGED = FieldNames()
+
 
 T = TypeVar("T")
 Body = TypeVar("Body", bound=RequestBody)
@@ -71,7 +105,8 @@ class Incoming(Generic[Body_co]):
         return request
 
     def asking(self, body: Body, names: FieldNames) -> Incoming[Body]:
-        """Return the same request with another body, which was made of its own."""
+        """Return the same request with another body, which was made of its own, after its check."""
+        body.check(self.state.engine)
         return Incoming(self.http, body, self.length, self.keeping, names)
 
     async def prepare(self, work: Callable[[FlaggedPause], T], workers: Workers | None = None, *, cost: int = 0) -> T:
@@ -105,7 +140,11 @@ def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = 
             arrive(request, Names())
         if alone or not isinstance(incoming.body, GeneratingBody):
             return incoming
-        own, keeping = arrive(request, names_of(request, incoming.body)), keeping_of(request, incoming.body)
+        state, (names, keeping) = state_of(request), names_of(request, incoming.body)
+        state.check_model(incoming.body.model)
+        own = arrive(request, names)
+        if own.supersede is None and state.config.supersede is None:
+            state.pile_up.note(own.owner, key_by("client-ip", request, incoming.body), own)
         if keeping is None:
             return incoming
         own.client = None  # it is detached from its connection: its client may leave from here on
@@ -149,7 +188,6 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
     del text
     body, ignored = await sent.prepare(work)
     exchange_of(request.scope).ignored = ignored.names  # more may be found later
-    body.check_against(state.engine)
     return sent.asking(body, UNCHANGED)
 
 

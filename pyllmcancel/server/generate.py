@@ -6,25 +6,25 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.repetition import period_of
-from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.errors import RequestCancelled, RequestFailed
 from pyllmcancel.events import Limit
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
 from pyllmcancel.server.answer_events import SSE_HEADERS, AnswerEvents, encode_in_thread_if_long
 from pyllmcancel.server.behind import link_of
+from pyllmcancel.server.bodies import FieldNames
 from pyllmcancel.server.delivered import DELTAS
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
-from pyllmcancel.server.origin import key_by
 from pyllmcancel.server.preparing import engine_failure_reported, working
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import KeptAnswer
@@ -41,25 +41,43 @@ if TYPE_CHECKING:
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.delivered import Promise
     from pyllmcancel.server.dialect import Dialect
-    from pyllmcancel.server.wire.fields import GeneratingBody
+    from pyllmcancel.server.wire.generation import LlamaFields
 
 # For longer prompts the samplers, which read them, are made in a thread.
 INLINE_PROMPT = 20_000
 DRAFTS = "X-Draft"
 
 
-async def generate(
-    incoming: Incoming[GeneratingBody], prompts: Sequence[Sequence[int]], params: GenerationParams, dialect: Dialect
-) -> EngineResponse | KeptResponse:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The work for the engine, and how its answer is sent. The plan does not keep the body, which may be long."""
+
+    incoming: Incoming[Any]  # the request, without its body
+    prompts: Sequence[Sequence[int]]
+    params: GenerationParams
+    is_stream: bool
+    ping_interval: int | None  # seconds of silence before a ping, 0 or less for no pings; None: the server's default
+    names: FieldNames  # the body's names of fields, by the engine's
+
+    @classmethod
+    def of(
+        cls, incoming: Incoming[LlamaFields], prompts: Sequence[Sequence[int]], params: GenerationParams, *more: Any
+    ) -> Self:
+        body, without = incoming.body, replace(incoming, body=cast("Any", None))
+        names = FieldNames(body.engine_names)
+        return cls(without, prompts, params, body.stream, body.sse_ping_interval, names, *more)
+
+
+async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers."""
-    streams, keeping = incoming.state.streams, incoming.keeping
+    incoming, keeping, streams = plan.incoming, plan.incoming.keeping, plan.incoming.state.streams
     if keeping is not None:
         streams.make_room(incoming.request.owner, keeping.name)
-    stream = await submit(incoming, prompts, params)
+    stream = await submit(plan)
     link = link_of(incoming.http.scope)
-    if not incoming.body.stream:
+    if not plan.is_stream:
         return WholeResponse(stream, dialect, link)
-    own = incoming.body.ping_interval
+    own = plan.ping_interval
     interval = incoming.state.config.sse_ping_interval if own is None else max(0, own)
     ahead = partial(incoming.state.engine.ahead_of, incoming.request)
     events = AnswerEvents(stream, dialect, interval, link, ahead)
@@ -70,25 +88,17 @@ async def generate(
     return KeptResponse(kept)
 
 
-async def submit(
-    incoming: Incoming[GeneratingBody], prompts: Sequence[Sequence[int]], params: GenerationParams
-) -> AsyncStream:
+async def submit(plan: Plan) -> AsyncStream:
     """Submit a request, and return the stream of its events. The engine's errors pass through to the handlers."""
-    state, body, request = incoming.state, incoming.body, incoming.request
-    state.check_model(body.model)
-    engine = state.engine
-    params = replace(
-        params,
-        max_tokens=0 if body.prefetch else state.config.limited(params.max_tokens),
-        repetition_limit=state.config.repetition(body.repetition_limit),
-    )
+    incoming, prompts, params = plan.incoming, plan.prompts, plan.params
+    state, request, engine = incoming.state, incoming.request, incoming.state.engine
     link = link_of(incoming.http.scope)
     if link is not None and link.delivered is not None and link.delivered.promise is not None:
         params = replace(params, sampling=replace(params.sampling, seed=link.delivered.promise.seed))
     # An answer in one piece is read by this server, so it needs no bound.
-    bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
+    bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if plan.is_stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
-    try:
+    with plan.names.in_errors():
         if is_laborious(prompts, params):
             fill = partial(engine.fill, request, prompts, params, sink)
             await incoming.prepare(lambda _pause: fill(), state.fillers)
@@ -96,14 +106,7 @@ async def submit(
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)
         promise = None if link is None else link.go_on(request, await state.digest())
-        stream = accepted(incoming.http, request, sink, promise)
-    except InvalidRequestError as error:
-        # The engine calls the field a prompt; this client's body may name it otherwise.
-        error.param = body.own_name(error.param)
-        raise
-    if request.supersede is None and state.config.supersede is None:
-        state.pile_up.note(request.owner, key_by("client-ip", incoming.http, body), request)
-    return stream
+        return accepted(incoming.http, request, sink, promise)
 
 
 def accepted(http: HttpRequest, request: Request, sink: LoopSink, promise: Promise | None = None) -> AsyncStream:

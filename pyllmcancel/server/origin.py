@@ -58,8 +58,10 @@ def names_in_head(request: Request) -> Names:
     return Names(session, parent, named(request, KEY_HEADERS), priority_of(request, None))
 
 
-def names_of(request: Request, body: GeneratingBody) -> Names:
-    """Return the names of a request that generates; InvalidRequestError if one has a wrong form."""
+def names_of(request: Request, body: GeneratingBody) -> tuple[Names, Keeping | None]:
+    """Return the names of a request that generates, and how its answer is kept. InvalidRequestError if a name has a
+    wrong form, or `keep_going` is not for a stream.
+    """
     session, parent, key, _ = names_in_head(request)
     session = session or named_in(body, SESSION_FIELDS)
     parent = parent or named_in(body, PARENT_FIELDS)
@@ -74,7 +76,7 @@ def names_of(request: Request, body: GeneratingBody) -> Names:
         key = key or (None if how is None else key_by(how, request, body, session))
     if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
-    return Names(session, parent, key, priority)
+    return Names(session, parent, key, priority), keeping_of(request, body, conversation)
 
 
 def priority_of(request: Request, in_body: int | str | None) -> int:
@@ -195,10 +197,8 @@ def trace_of(request: Request) -> str | None:
     return None if found is None else f"trace:{found[1]}"
 
 
-def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
-    """Return how the answer is kept; None if it ends when its client leaves, or is kept by a front. InvalidRequestError
-    if the conversation's name has a wrong form, or `keep_going` is not for a stream.
-    """
+def keeping_of(request: Request, body: GeneratingBody, conversation: str | None) -> Keeping | None:
+    """Return how the answer is kept; None if it ends when its client leaves, or is kept by a front."""
     wanted, most = body.keep_going or None, state_of(request).config.stream_keep
     if body.runs_alone:
         return None
@@ -207,7 +207,7 @@ def keeping_of(request: Request, body: GeneratingBody) -> Keeping | None:
     if wanted is not None and most <= 0:
         body.ignore("keep_going")
         return None
-    conversation, exchange = conversation_of(request, body), exchange_of(request.scope)
+    exchange = exchange_of(request.scope)
     if (wanted is None and conversation is None) or exchange.link is not None:
         return None
     seconds = wanted if isinstance(wanted, float) else math.inf

@@ -14,7 +14,6 @@ from pyllmcancel.chat.template import CHATML, ChatTemplate
 from pyllmcancel.cli.configuration import BUILT_IN
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.chat.turn import template_inputs
 from pyllmcancel.server.config import ChatDefaults
 from tests.http.test_serve_options import config_of
@@ -35,7 +34,7 @@ def llama3() -> Iterator[ChatTemplate]:
 
 def inputs(template: ChatTemplate, *messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
     body = ChatBody.model_validate({"messages": list(messages or MESSAGES)} | fields)
-    return template_inputs(body, template, tool_plan(body.tools, body.tool_choice), BY_NAME)
+    return template_inputs(body, template, BY_NAME)
 
 
 def test_their_names_are_those_of_llama_cpp() -> None:

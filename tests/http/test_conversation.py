@@ -14,8 +14,7 @@ from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.chat.template import CHATML, ChatTemplate, chat_form
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import no_pause
-from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.tools import NamedTool, tool_plan
+from pyllmcancel.server.chat.body import ChatBody, NamedTool
 from pyllmcancel.server.chat.turn import template_inputs
 from pyllmcancel.server.config import ChatDefaults
 from pyllmcancel.server.http.unknown_fields import take_unknown
@@ -42,7 +41,7 @@ NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system'
 def rendered(source: str | None, *messages: dict[str, Any], defaults: ChatDefaults = DEFAULTS, **fields: Any) -> str:
     template = Opened(source or CHATML)
     body = body_of(*messages, **fields)
-    inputs = template_inputs(body, template, tool_plan(body.tools, body.tool_choice), defaults)
+    inputs = template_inputs(body, template, defaults)
     return chat_form(inputs, json.loads(template.functions.apply_template(inputs))).prompt
 
 

@@ -21,7 +21,7 @@ from pyllmcancel.server.requests.routes import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.streams.routes import LookupBody
 from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
-from pyllmcancel.server.wire.llama_fields import LoraScalesBody
+from pyllmcancel.server.wire.generation import LoraScalesBody
 from tests.support.endpoints import body_type_of
 from tests.support.http_world import World
 

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
@@ -14,8 +15,10 @@ from pydantic import TypeAdapter
 from pyllmcancel.events import Delta, FinishReason, Usage
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.server.anthropic.body import MessagesBody
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.message_blocks import INVALID, CallInput
+from pyllmcancel.server.bodies import FieldNames
 from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.chat.turn import ChatTurn
 
@@ -40,10 +43,16 @@ class Script:
         yield from self._parts
 
 
-def dialect_of(parts: Sequence[Part], **options: Any) -> MessagesDialect:
-    turn = ChatTurn([1] * 7, GenerationParams(sampling=SamplingParams()), lambda: Script(parts))
-    given: dict[str, Any] = {"stop_sequences": (), "eager_tools": (), "n_ctx": 100}
-    return MessagesDialect("msg_1", "model", turn, **(given | options))
+def dialect_of(
+    parts: Sequence[Part], *, eager_tools: Sequence[str] = (), n_ctx: int = 100, **fields: Any
+) -> MessagesDialect:
+    tools = [{"name": name, "input_schema": {}, "eager_input_streaming": True} for name in eager_tools]
+    messages = [{"role": "user", "content": "hello"}]
+    body = MessagesBody.model_validate({"max_tokens": 9, "messages": messages, "tools": tools} | fields)
+    state, http = SimpleNamespace(model_name="model", n_ctx=n_ctx), SimpleNamespace(scope={})
+    params = GenerationParams(sampling=SamplingParams())
+    turn = ChatTurn(cast("Any", None), [[1] * 7], params, False, None, FieldNames(), lambda: Script(parts))
+    return MessagesDialect(cast("Any", SimpleNamespace(body=body, state=state, http=http)), turn)
 
 
 def whole(parts: Sequence[Part], last: Delta = LAST, usage: Usage = USAGE, **options: Any) -> dict[str, Any]:

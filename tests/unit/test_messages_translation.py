@@ -7,6 +7,7 @@ import anthropic.types.beta as anthropic_types
 import openai.types.responses as openai_types
 import pytest
 
+from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.server.anthropic.body import MessagesBody
 from pyllmcancel.server.anthropic.translation import chat_of
 from pyllmcancel.server.chat.body import ChatBody
@@ -149,8 +150,8 @@ def test_an_answer_that_has_begun_goes_on(content: Any, goes_on: bool | None) ->
 def test_a_schema_is_the_form_of_the_answer(where: str) -> None:
     form = {"type": "json_schema", "schema": SCHEMA}
     body = chat(**{where: {"format": form} if where == "output_config" else form})
-    schema = body.answer_schema()
-    assert schema.schema == SCHEMA
+    assert isinstance(body.form, NamedSchema)
+    assert body.form.schema == SCHEMA
 
 
 def test_how_tokens_are_chosen_and_who_asks() -> None:

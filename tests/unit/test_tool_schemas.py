@@ -281,7 +281,7 @@ def test_what_a_template_remembers_of_a_requests_own_inputs_is_its_owners(
     incoming = Mock(**{"state.chat_template.apply.side_effect": lambda inputs, _: inputs, "body.messages": []})
     found = []
     for incoming.request.owner in ("a", "b"):
-        found.append(render(incoming, Mock(), no_pause))
+        found.append(render(incoming, no_pause))
     assert (found[0] == found[1]) is not bool(own)
 
 

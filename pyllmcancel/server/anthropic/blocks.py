@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 
 from pyllmcancel.server.chat.hosted import Foreign, hosted_text
 from pyllmcancel.server.media.parts import ImagePart, ImageUrl
-from pyllmcancel.server.wire.fields import CacheHint, RequestBody, of_known_types
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, kind_of, of_known_types, optional, text_or
 
 T = TypeVar("T")
 BETWEEN = "\n"  # between the texts of one turn
@@ -24,19 +24,18 @@ FOREIGN = re.compile(
 KNOWN_TYPES = of_known_types("a block", lambda kind: kind in KNOWN or FOREIGN.fullmatch(kind), "; text and images are")
 
 
-def _form(content: Any) -> str:
-    return "text" if isinstance(content, str) else "blocks"
-
-
 # A text, or blocks. The kind is checked beforehand, so that the error is about the one that was meant.
-TextOr = Annotated[Annotated[str, Tag("text")] | Annotated[list[T], KNOWN_TYPES, Tag("blocks")], Discriminator(_form)]
+TextOr = Annotated[Annotated[str, Tag("text")] | Annotated[list[T], KNOWN_TYPES, Tag("blocks")], text_or("blocks")]
 
 
-class TextBlock(RequestBody):
+class Hinted(RequestBody):
+    cache_control: CacheHint = None
+
+
+class TextBlock(Hinted):
     type: Literal["text"]
     text: str
-    cache_control: CacheHint = None
-    citations: Any = Field(None, description="Accepted, and without effect: it names the text's source.")
+    citations: Any = optional("Accepted, and without effect: it names the text's source.")
 
 
 class Base64Source(RequestBody):
@@ -58,13 +57,12 @@ class UrlSource(RequestBody):
         return self.url
 
 
-class ImageBlock(RequestBody):
+class ImageBlock(Hinted):
     type: Literal["image"]
     source: Annotated[
         Annotated[Base64Source | UrlSource, Field(discriminator="type")],
         of_known_types("an image's source", ("base64", "url").__contains__, "; base64 and url are"),
     ]
-    cache_control: CacheHint = None
 
     @property
     def part(self) -> ImagePart:
@@ -91,7 +89,7 @@ class ContentSource(RequestBody):
         return joined(self.content)
 
 
-class DocumentBlock(RequestBody):
+class DocumentBlock(Hinted):
     type: Literal["document"]
     source: Annotated[
         Annotated[PlainSource | ContentSource, Field(discriminator="type")],
@@ -99,21 +97,19 @@ class DocumentBlock(RequestBody):
     ]
     title: str | None = None
     context: str | None = None
-    citations: Any = Field(None, description="Accepted; answers have no citations.")
-    cache_control: CacheHint = None
+    citations: Any = optional("Accepted; answers have no citations.")
 
     @property
     def text(self) -> str:
         return BETWEEN.join(part for part in (self.title, self.context, self.source.text) if part)
 
 
-class SearchResultBlock(RequestBody):
+class SearchResultBlock(Hinted):
     type: Literal["search_result"]
     title: str
     source: str
     content: list[TextBlock]
-    citations: Any = Field(None, description="Accepted; answers have no citations.")
-    cache_control: CacheHint = None
+    citations: Any = optional("Accepted; answers have no citations.")
 
     @property
     def text(self) -> str:
@@ -138,8 +134,7 @@ class ForeignBlock(Foreign):
 
 
 def _of_which(block: Any) -> str:
-    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
-    return "foreign" if isinstance(kind, str) and kind not in KNOWN else "own"
+    return "foreign" if kind_of(block) not in (*KNOWN, None) else "own"
 
 
 OrForeign = Annotated[Annotated[T, Tag("own")] | Annotated[ForeignBlock, Tag("foreign")], Discriminator(_of_which)]
@@ -147,21 +142,19 @@ Textual = TextBlock | DocumentBlock | SearchResultBlock
 Shown = Textual | ImageBlock
 
 
-class ToolUseBlock(RequestBody):
+class ToolUseBlock(Hinted):
     type: Literal["tool_use"]
     id: str
     name: str = Field(min_length=1)
     input: dict[str, Any]
     caller: Any = None
-    cache_control: CacheHint = None
 
 
-class ToolResultBlock(RequestBody):
+class ToolResultBlock(Hinted):
     type: Literal["tool_result"]
     tool_use_id: str
     content: TextOr[OrForeign[Annotated[Shown, Field(discriminator="type")]]] | None = None
     is_error: bool | None = None
-    cache_control: CacheHint = None
 
 
 class ThinkingBlock(RequestBody):

@@ -17,9 +17,9 @@ from pydantic import Field
 from pyllmcancel.server.anthropic.blocks import TextBlock, TextOr, TurnMessage
 from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
-from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop, between
+from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop, optional
 from pyllmcancel.server.wire.form import FormatBody
-from pyllmcancel.server.wire.llama_fields import LoraFields
+from pyllmcancel.server.wire.generation import LoraFields
 from pyllmcancel.server.wire.sampling import MAX_INT, MAX_STOPS, NO_EFFECT
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -43,12 +43,12 @@ class NoChoice(RequestBody):
 class EnabledThinking(RequestBody):
     type: Literal["enabled"]
     budget_tokens: int = Field(ge=1, le=MAX_INT, description="Limit of thinking tokens.")
-    display: Literal["summarized", "omitted"] | None = Field(None, description=f"{NO_EFFECT} thinking is shown.")
+    display: Literal["summarized", "omitted"] | None = optional(f"{NO_EFFECT} thinking is shown.")
 
 
 class Thinking(RequestBody):
     type: Literal["adaptive", "between_tools", "disabled"]
-    display: Literal["summarized", "omitted"] | None = Field(None, description=f"{NO_EFFECT} thinking is shown.")
+    display: Literal["summarized", "omitted"] | None = optional(f"{NO_EFFECT} thinking is shown.")
 
 
 class JsonOutput(FormatBody):
@@ -58,12 +58,12 @@ class JsonOutput(FormatBody):
 
 
 class OutputConfig(RequestBody):
-    effort: Effort | None = Field(None, description="Effort of thinking, for models whose chat template supports it.")
-    format: JsonOutput | None = Field(None, description="Form that the text must have.")
+    effort: Effort | None = optional("Effort of thinking, for models whose chat template supports it.")
+    format: JsonOutput | None = optional("Form that the text must have.")
 
 
 class Metadata(RequestBody):
-    user_id: Name | None = Field(None, description="Name of the user, for `--supersede user`.")
+    user_id: Name | None = optional("Name of the user, for `--supersede user`.")
 
 
 class CountBody(RequestBody):
@@ -71,7 +71,7 @@ class CountBody(RequestBody):
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"thread": ()}
 
-    model: Name | None = Field(None, description="Any name is served; the answer names the model that generated it.")
+    model: Name | None = optional("Any name is served; the answer names the model that generated it.")
     messages: list[TurnMessage] = Field(
         min_length=1,
         max_length=MAX_MESSAGES,
@@ -80,17 +80,17 @@ class CountBody(RequestBody):
         examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
     )
     system: TextOr[TextBlock] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
-        None, description="The client's own tools; tools that Anthropic's servers would run are ignored."
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = optional(
+        "The client's own tools; tools that Anthropic's servers would run are ignored."
     )
     tool_choice: Annotated[AutoChoice | NamedChoice | NoChoice, Field(discriminator="type")] | None = None
-    thinking: Annotated[EnabledThinking | Thinking, Field(discriminator="type")] | None = Field(
-        None, description="If left out, the model decides."
+    thinking: Annotated[EnabledThinking | Thinking, Field(discriminator="type")] | None = optional(
+        "If left out, the model decides."
     )
     output_config: OutputConfig | None = None
-    output_format: JsonOutput | None = Field(None, description="As `output_config.format`.")
+    output_format: JsonOutput | None = optional("As `output_config.format`.")
     cache_control: CacheHint = None
-    speed: str | None = Field(None, description=f"{NO_EFFECT} there is only one speed.")
+    speed: str | None = optional(f"{NO_EFFECT} there is only one speed.")
 
     @cached_property
     def offered(self) -> list[tuple[int, CustomTool]]:
@@ -118,15 +118,15 @@ class MessagesBody(CountBody, LoraFields, GeneratingBody):
         le=MAX_INT,
         description="Limit of the answer's tokens. 0 computes the prompt for the cache, and the answer is empty.",
     )
-    stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
-        None, description="Texts that end the answer, without being part of it."
+    stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = optional(
+        "Texts that end the answer, without being part of it."
     )
-    temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
-    top_p: float | None = between(0, 1, "Choose among the likeliest tokens that make up this probability.")
-    top_k: int | None = between(-1, MAX_INT, "Choose among this number of the likeliest tokens; 0 or less: among all.")
+    temperature: float | None = optional("0 takes the likeliest token.", 0, 100)
+    top_p: float | None = optional("Choose among the likeliest tokens that make up this probability.", 0, 1)
+    top_k: int | None = optional("Choose among this number of the likeliest tokens; 0 or less: among all.", -1, MAX_INT)
     metadata: Metadata | None = None
-    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is only one tier.")
-    inference_geo: str | None = Field(None, description=f"{NO_EFFECT} it is computed here.")
+    service_tier: str | None = optional(f"{NO_EFFECT} there is only one tier.")
+    inference_geo: str | None = optional(f"{NO_EFFECT} it is computed here.")
 
     @property
     def only_warms(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.events import FinishReason, Limit, Usage
@@ -21,11 +21,14 @@ from pyllmcancel.server.anthropic.message_blocks import MessageBlocks
 from pyllmcancel.server.chat.answer_parser import parts_of
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.shapes import AnthropicErrorAnswer, anthropic_error
+from pyllmcancel.server.http.exchange import request_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyllmcancel.events import Delta
+    from pyllmcancel.server.anthropic.body import MessagesBody
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.turn import ChatTurn
     from pyllmcancel.server.errors.shapes import ErrorFacts
 
@@ -34,36 +37,31 @@ PING = {"type": "ping"}
 
 class MessagesDialect(Dialect):
     """One message. Any end but by one of the client's `stop_sequences` is reported as the end of the turn, unless the
-    answer fills the context of `n_ctx` tokens.
+    answer fills the context.
     """
 
     names_events = True
     ping = frame(PING, named=True)
 
-    def __init__(
-        self,
-        message_id: str,
-        model_name: str,
-        turn: ChatTurn,
-        *,
-        stop_sequences: Collection[str],
-        eager_tools: Collection[str],
-        n_ctx: int,
-    ) -> None:
-        self._id = message_id
-        self._model_name = model_name
+    def __init__(self, incoming: Incoming[MessagesBody], turn: ChatTurn) -> None:
+        body, state = incoming.body, incoming.state
+        self._envelope: MessageEnvelope = {
+            "id": f"msg_{request_id_of(incoming.http.scope)}",
+            "type": "message",
+            "role": "assistant",
+            "model": state.model_name,
+        }
         self._parser = turn.new_parser()
-        self._n_prompt = len(turn.tokens)
-        self._stop_sequences = stop_sequences
-        self._eager_tools = eager_tools
-        self._n_ctx = n_ctx
-        self._blocks = MessageBlocks(eager_tools)
+        self._n_prompt = len(turn.prompts[0])
+        self._stop_sequences = body.stop_sequences or ()
+        self._n_ctx = state.n_ctx
+        self._blocks = MessageBlocks([tool.name for _, tool in body.offered if tool.eager_input_streaming])
         self._last: Delta | None = None
 
     def opening(self) -> Iterable[Mapping[str, Any]]:
         usage = message_usage(Usage(prompt_tokens=self._n_prompt))
         message: MessageAnswer = {
-            **self._envelope(),
+            **self._envelope,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
@@ -89,10 +87,7 @@ class MessagesDialect(Dialect):
         self._blocks = MessageBlocks()  # no input is sent before it is whole
         for delta in deltas:
             list(self.chunks(delta))
-        return {**self._envelope(), "content": self._blocks.whole(), **self._end(usage), "usage": message_usage(usage)}
-
-    def _envelope(self) -> MessageEnvelope:
-        return {"id": self._id, "type": "message", "role": "assistant", "model": self._model_name}
+        return {**self._envelope, "content": self._blocks.whole(), **self._end(usage), "usage": message_usage(usage)}
 
     def _end(self, usage: Usage) -> MessageEnd:
         assert self._last is not None

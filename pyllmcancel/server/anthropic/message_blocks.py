@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 
-SPECIAL = re.compile(r'["\\{}\[\],]')
 # The member in which Anthropic's clients have to send such an input back.
 INVALID = "INVALID_JSON"
 
@@ -42,7 +40,7 @@ class CallInput:
     def __init__(self, *, eager: bool = False) -> None:
         self._eager = eager
         self._written: list[str] = []
-        self._member: list[str] = []  # pieces of the member that has begun
+        self._member: list[str] = []  # characters of the member that has begun
         self._handed_out = False
         self._depth = 0
         self._in_string = False
@@ -74,66 +72,48 @@ class CallInput:
     def _members(self, text: str) -> list[str]:
         """Return members of the object that end in this fragment; sets `_spoiled` if the text cannot be an object."""
         found: list[str] = []
-        begin = 0
-        if self._depth == 0:
-            begin = len(text) - len(text.lstrip())
-            if begin == len(text):
-                return found
-            if self._ended or text[begin] != "{":
-                self._spoiled = True
-                return found
-            begin, self._depth = begin + 1, 1
-        at = begin
-        while special := self._next(text, at):
-            at = special.end()
-            if not self._ends_member(special[0]):
-                continue
-            self._member.append(text[begin : at - 1])
-            begin = at
-            if not self._take_member(found):
-                return found
+        for character in text:
             if self._depth == 0:
-                self._ended = True
-                self._spoiled = special[0] != "}" or bool(text[at:].strip())
-                return found
-        self._member.append(text[begin:])
+                if not character.isspace():
+                    self._spoiled = self._ended or character != "{"
+                    self._depth = 1
+            elif not self._ends_member(character):
+                self._member.append(character)
+            else:
+                self._take_member(found)
+                if self._depth == 0:
+                    self._ended = True
+                    self._spoiled = self._spoiled or character != "}"
+            if self._spoiled:
+                break
         return found
 
-    def _next(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the next significant character; a character after a backslash is not one."""
-        if self._escaped and at < len(text):
-            self._escaped = False
-            at += 1
-        return SPECIAL.search(text, at)
-
     def _ends_member(self, character: str) -> bool:
-        if self._in_string:
+        if self._escaped:
+            self._escaped = False
+        elif self._in_string:
             self._in_string = character != '"'
             self._escaped = character == "\\"
-            return False
-        match character:
-            case '"':
-                self._in_string = True
-            case "{" | "[":
-                self._depth += 1
-            case "}" | "]":
-                self._depth -= 1
-                return self._depth == 0
-            case ",":
-                return self._depth == 1
+        elif character == '"':
+            self._in_string = True
+        elif character in "{[":
+            self._depth += 1
+        elif character in "}]":
+            self._depth -= 1
+            return self._depth == 0
+        else:
+            return character == "," and self._depth == 1
         return False
 
-    def _take_member(self, found: list[str]) -> bool:
+    def _take_member(self, found: list[str]) -> None:
         member, self._member = "".join(self._member), []
         if self._depth == 0 and not member.strip() and not found and not self._handed_out:
-            return True  # an object without members
+            return  # an object without members
         try:
             from_json(f"{{{member}}}" if member.strip() else "")
+            found.append(member)
         except ValueError:
             self._spoiled = True
-            return False
-        found.append(member)
-        return True
 
 
 # Clients expect a signature, and send it back. Nothing is signed here, and any signature is accepted.

@@ -9,14 +9,12 @@ from fastapi import APIRouter
 from pyllmcancel.server.anthropic.answer import STREAM_EVENTS, MessageAnswer, TokenCount
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
-from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
-from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.anthropic.translation import chat_of
+from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
 from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
-from pyllmcancel.server.http.exchange import request_id_of
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.wire.field_names import FieldNames
 
 router = APIRouter(tags=["Anthropic"])
 # Fields of a chat by the fields of a message that they are made of.
@@ -30,20 +28,11 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
     responses=answers(MessageAnswer, *STREAM_EVENTS, says_done=False, shape=ANTHROPIC) | errors(*GENERATION_ERRORS),
 )
 async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBody)]) -> Any:
-    http, state, body = incoming.http, incoming.state, incoming.body
-    names = names_of(body)
+    names = names_of(incoming.body)
     with names.in_errors():
-        chat = incoming.asking(await incoming.prepare(lambda _pause: chat_of(body)), names)
+        chat = incoming.asking(await incoming.prepare(lambda _pause: chat_of(incoming.body)), names)
         turn = await chat_turn(chat)
-        dialect = MessagesDialect(
-            f"msg_{request_id_of(http.scope)}",
-            state.model_name,
-            turn,
-            stop_sequences=body.stop_sequences or (),
-            eager_tools=[tool.name for _, tool in body.offered if tool.eager_input_streaming],
-            n_ctx=state.n_ctx,
-        )
-        return await generate(chat, [turn.tokens], turn.params, dialect)
+        return await generate(turn, MessagesDialect(incoming, turn))
 
 
 @router.post(
@@ -53,10 +42,9 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
 async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody, alone=True)]) -> Any:
-    body = incoming.body
-    names = names_of(body)
+    names = names_of(incoming.body)
     with names.in_errors():
-        chat = incoming.asking(await incoming.prepare(lambda _pause: counted_chat(body)), names)
+        chat = incoming.asking(await incoming.prepare(lambda _pause: chat_of(incoming.body)), names)
         return TokenCount(input_tokens=await chat_length(chat))
 
 

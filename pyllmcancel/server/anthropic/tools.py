@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock, TurnMessage
-from pyllmcancel.server.chat.tools import Parameters
-from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
+from pyllmcancel.server.chat.body import Parameters
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent, kind_of, optional
 
 SEARCH = "tool_search_tool"  # prefix of the hosted tools that search for others
 
@@ -28,20 +28,21 @@ class CustomTool(RequestBody):
         description="JSON schema that the input obeys.",
         examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
     )
-    strict: bool | None = Field(None, description="Refuse the request if a part of the schema cannot be enforced.")
-    eager_input_streaming: bool | None = Field(
-        None,
-        description=(
-            "Stream the input as the model writes it, which may not be JSON; otherwise whole members of the input."
-        ),
+    strict: bool | None = optional("Refuse the request if a part of the schema cannot be enforced.")
+    eager_input_streaming: bool | None = optional(
+        "Stream the input as the model writes it, which may not be JSON; otherwise whole members of the input."
     )
-    defer_loading: bool = Field(
-        False,
-        description=(
-            "Show the tool to the model only after the conversation has named it, for example in a `tool_reference`."
-        ),
+    defer_loading: bool = optional(
+        "Show the tool to the model only after the conversation has named it, for example in a `tool_reference`.",
+        default=False,
     )
     cache_control: CacheHint = None
+
+    @property
+    def function(self) -> dict[str, Any]:
+        """The function that the model is shown."""
+        fields = {"name": self.name, "description": self.description}
+        return fields | {"parameters": self.input_schema, "strict": self.strict}
 
 
 class HostedTool(Sent):
@@ -54,8 +55,7 @@ class HostedTool(Sent):
 
 
 def _of_which(tool: Any) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-    return "custom" if kind in (None, "", "custom") or not isinstance(kind, str) else "hosted"
+    return "custom" if kind_of(tool) in (None, "", "custom") else "hosted"
 
 
 Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Tag("hosted")], Discriminator(_of_which)]

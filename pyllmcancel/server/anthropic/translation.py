@@ -21,62 +21,41 @@ from pyllmcancel.server.anthropic.blocks import (
     ToolUseBlock,
     TurnMessage,
 )
-from pyllmcancel.server.anthropic.body import (
-    AutoChoice,
-    CountBody,
-    EnabledThinking,
-    MessagesBody,
-    NamedChoice,
-    NoChoice,
-)
-from pyllmcancel.server.anthropic.tools import CustomTool, tool_changes
+from pyllmcancel.server.anthropic.body import CountBody, EnabledThinking, MessagesBody
+from pyllmcancel.server.anthropic.tools import tool_changes
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import invalid_body
 from pyllmcancel.server.media.parts import ImagePart
 from pyllmcancel.server.wire.fields import GeneratingBody
-from pyllmcancel.server.wire.llama_fields import LoraFields
+from pyllmcancel.server.wire.generation import LoraFields
 
 Content = str | list[ContentPart]
 Ignore = Callable[[str], None]
 # Claude Code puts this before the system's text for its own server. Parts of it change with every request, so that no
 # prefix of the prompt could be reused.
 BILLING = "x-anthropic-billing-header:"
-CHOICES = {"auto": "auto", "any": "required"}
+# Fields that have the same names in the chat.
+SHARED = (*GeneratingBody.model_fields, *LoraFields.model_fields, "temperature", "top_p", "top_k")
+# Blocks that only a user's message may have, or only the model's.
+USERS = ToolResultBlock | DocumentBlock | SearchResultBlock | ImageBlock
+MODELS = ToolUseBlock | ThinkingBlock
 # Chat templates know only these three.
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
 
-def counted_chat(body: CountBody) -> ChatBody:
-    """Return the chat whose tokens are counted; ApiError if a part that is well-formed here is not valid in a chat."""
-    return _chat(_conversation(body))
-
-
-def chat_of(body: MessagesBody) -> ChatBody:
-    """Return the chat that a message asks for; raises as `counted_chat`."""
-    common = {name: getattr(body, name) for name in (*GeneratingBody.model_fields, *LoraFields.model_fields)}
-    fields = common | _conversation(body)
-    # As llama-server's field, because OpenAI's cannot be 0.
-    fields["n_predict"] = body.max_tokens
-    fields |= {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k}
-    fields["stop"] = body.stop_sequences
-    return _chat(fields)
-
-
-def _chat(fields: dict[str, Any]) -> ChatBody:
-    try:
-        return ChatBody.model_validate(fields)
-    except ValidationError as error:
-        raise invalid_body(error) from error
-
-
-def _conversation(body: CountBody) -> dict[str, Any]:
+def chat_of(body: CountBody) -> ChatBody:
+    """Return the chat that a message asks for; ApiError if a part that is well-formed here is not valid in a chat."""
     fields: dict[str, Any] = {
         "model": body.model,
         "messages": [*_system(body), *_messages(body.messages, body.ignore)],
         "chat_template_kwargs": _template_variables(body),
     }
+    if isinstance(body, MessagesBody):
+        fields |= {name: getattr(body, name) for name in SHARED}
+        # As llama-server's field, because OpenAI's cannot be 0.
+        fields |= {"n_predict": body.max_tokens, "stop": body.stop_sequences}
     if isinstance(body.thinking, EnabledThinking):
         fields["thinking_budget_tokens"] = body.thinking.budget_tokens
     if _goes_on(body.messages[-1]):
@@ -84,14 +63,18 @@ def _conversation(body: CountBody) -> dict[str, Any]:
     for place, tool in enumerate(body.tools or ()):
         if tool.is_hosted:
             body.ignore(f"tools[{place}]")
-    if body.offered:
-        fields["tools"] = [_tool(tool) for _, tool in body.offered]
+    fields["tools"] = [{"type": "function", "function": tool.function} for _, tool in body.offered]
     if body.tool_choice is not None:
-        fields |= _tool_choice(body.tool_choice)
+        fields["tool_choice"] = body.tool_choice.model_dump(exclude={"disable_parallel_tool_use"})
+        if getattr(body.tool_choice, "disable_parallel_tool_use", False):
+            fields["parallel_tool_calls"] = False
     if body.output is not None:
         schema = {"name": "output", "schema": body.output.schema_}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return fields
+    try:
+        return ChatBody.model_validate(fields)
+    except ValidationError as error:
+        raise invalid_body(error) from error
 
 
 def _system(body: CountBody) -> Iterator[Message]:
@@ -103,15 +86,7 @@ def _system(body: CountBody) -> Iterator[Message]:
 
 def _messages(messages: Sequence[TurnMessage], ignore: Ignore) -> Iterator[Message]:
     for message in _since_compaction(messages):
-        if message.role == "assistant":
-            said = _assistant(message, ignore)
-            if said is not None:
-                yield said
-            continue
-        results, parts = _user_parts(message, ignore)
-        yield from results
-        if parts:
-            yield Message(role=message.role, content=_content(parts))
+        yield from _turn(message, ignore)
 
 
 def _since_compaction(messages: Sequence[TurnMessage]) -> Sequence[TurnMessage]:
@@ -126,30 +101,39 @@ def _since_compaction(messages: Sequence[TurnMessage]) -> Sequence[TurnMessage]:
     return messages
 
 
-def _read(block: ForeignBlock, ignore: Ignore) -> str:
-    """Return the text of a block; a block that has none, and names no tools, is ignored and reported."""
-    if not block.text and not any(tool_changes(block.type, block.fields)):
-        ignore(f"messages.content.{block.type}")
-    return block.text
-
-
-def _user_parts(message: TurnMessage, ignore: Ignore) -> tuple[list[Message], list[str | ImagePart]]:
-    """Return the results of tools, which follow their calls immediately, and then texts and images."""
-    if isinstance(message.content, str):
-        return [], [message.content]
-    results: list[Message] = []
+def _turn(message: TurnMessage, ignore: Ignore) -> Iterator[Message]:
+    """Iterate over the results of tools, which follow their calls immediately, and then the message itself, unless none
+    of its blocks can be read.
+    """
+    given = message.content
+    blocks = [TextBlock(type="text", text=given)] if isinstance(given, str) else given
+    is_models = message.role == "assistant"
     parts: list[str | ImagePart] = []
-    for block in message.content:
+    thoughts, calls = [], []
+    for block in blocks:
+        if isinstance(block, USERS if is_models else MODELS):
+            owner = "user" if is_models else "assistant"
+            text = f"messages: a block of type {block.type!r} is the {owner}'s, not the {message.role}'s"
+            raise ApiError(400, text, param="messages", code="invalid_request")
         match block:
             case ToolResultBlock():
-                results.append(Message(role="tool", tool_call_id=block.tool_use_id, content=_result(block, ignore)))
-            case ToolUseBlock() | ThinkingBlock():
-                raise _misplaced(block.type, "assistant", message.role)
+                yield Message(role="tool", tool_call_id=block.tool_use_id, content=_result(block, ignore))
+            case ThinkingBlock():
+                thoughts.append(block.thinking)
+            case ToolUseBlock():
+                function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
+                calls.append({"id": block.id, "type": "function", "function": function})
+            case ForeignBlock():
+                if shown := _shown(block, ignore):
+                    parts.append(f"{BETWEEN if parts else ''}{shown}{BETWEEN}" if is_models else shown)
             case _:
-                shown = _shown(block, ignore)
-                if shown or not isinstance(block, ForeignBlock):
-                    parts.append(shown)
-    return results, parts
+                parts.append(_shown(block, ignore))
+    if parts or thoughts or calls or (is_models and not blocks):
+        # The model's own texts are in one piece, as it wrote them.
+        content = "".join(map(str, parts)) if is_models else _content(parts)
+        thought = "".join(thoughts) if thoughts else None
+        fields = {"role": message.role, "content": content, "reasoning_content": thought, "tool_calls": calls or None}
+        yield Message.model_validate(fields)
 
 
 def _result(block: ToolResultBlock, ignore: Ignore) -> Content:
@@ -165,7 +149,10 @@ def _result(block: ToolResultBlock, ignore: Ignore) -> Content:
 def _shown(block: Shown | ForeignBlock, ignore: Ignore) -> str | ImagePart:
     match block:
         case ForeignBlock():
-            return _read(block, ignore)
+            # A block that has no text, and names no tools, is ignored and reported.
+            if not block.text and not any(tool_changes(block.type, block.fields)):
+                ignore(f"messages.content.{block.type}")
+            return block.text
         case ImageBlock():
             return block.part
         case _:
@@ -178,61 +165,6 @@ def _content(parts: Sequence[str | ImagePart]) -> Content:
     if len(texts) == len(parts):
         return BETWEEN.join(texts)
     return [TextPart(text=part) if isinstance(part, str) else part for part in parts]
-
-
-def _assistant(message: TurnMessage, ignore: Ignore) -> Message | None:
-    """Return the message with its texts as the model wrote them, in one piece; None if none of its blocks can be
-    read.
-    """
-    if isinstance(message.content, str):
-        return Message(role="assistant", content=message.content)
-    texts: list[str] = []
-    thoughts, calls = [], []
-    for block in message.content:
-        match block:
-            case TextBlock():
-                texts.append(block.text)
-            case ForeignBlock():
-                if text := _read(block, ignore):
-                    texts.append(f"{BETWEEN if texts else ''}{text}{BETWEEN}")
-            case ThinkingBlock():
-                thoughts.append(block.thinking)
-            case ToolUseBlock():
-                function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
-                calls.append({"id": block.id, "type": "function", "function": function})
-            case ToolResultBlock() | DocumentBlock() | SearchResultBlock() | ImageBlock():
-                raise _misplaced(block.type, "user", "assistant")
-    if message.content and not (texts or thoughts or calls):
-        return None
-    fields: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
-    if thoughts:
-        fields["reasoning_content"] = "".join(thoughts)
-    if calls:
-        fields["tool_calls"] = calls
-    return Message.model_validate(fields)
-
-
-def _misplaced(kind: str, owner: str, role: str) -> ApiError:
-    message = f"messages: a block of type {kind!r} is the {owner}'s, not the {role}'s"
-    return ApiError(400, message, param="messages", code="invalid_request")
-
-
-def _tool(tool: CustomTool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema, "strict": tool.strict}
-    if tool.description is not None:
-        function["description"] = tool.description
-    return {"type": "function", "function": function}
-
-
-def _tool_choice(choice: AutoChoice | NamedChoice | NoChoice) -> dict[str, Any]:
-    match choice:
-        case NoChoice():
-            return {"tool_choice": "none"}
-        case AutoChoice():
-            found: dict[str, Any] = {"tool_choice": CHOICES[choice.type]}
-        case NamedChoice():
-            found = {"tool_choice": {"type": "function", "function": {"name": choice.name}}}
-    return found | {"parallel_tool_calls": False} if choice.disable_parallel_tool_use else found
 
 
 def _template_variables(body: CountBody) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import string
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.chat.order import short_id
 from pyllmcancel.engine.compiled import compiled_module
 
 if TYPE_CHECKING:
@@ -50,9 +49,6 @@ Part = Reasoning | Content | CallBegins | Arguments
 # By the core's names.
 PARTS: dict[str, Callable[..., Part]] = {"reasoning": Reasoning, "content": Content, "arguments": Arguments}
 
-LETTERS = string.ascii_letters + string.digits
-ID_LENGTH = 9  # some templates refuse any other length
-
 
 def read_form(form: bytes) -> ChatParser:
     """Compile a `ChatForm.parser`. With many tools that takes milliseconds, once for all choices of a request."""
@@ -87,7 +83,7 @@ class AnswerParser:
         for kind, *fields in found:
             if kind == "call":
                 index, name, call_id = fields
-                yield CallBegins(index, name, call_id or call_id_of(f"{self._name} {index}"))
+                yield CallBegins(index, name, call_id or short_id(f"{self._name} {index}"))
             else:
                 yield PARTS[kind](*fields)
 
@@ -97,8 +93,3 @@ def parts_of(parser: AnswerParser, delta: Delta) -> Iterator[Part]:
     yield from parser.feed(delta.text)
     if delta.finish_reason is not None:
         yield from parser.finish()
-
-
-def call_id_of(name: str) -> str:
-    digest = hashlib.sha256(name.encode()).digest()
-    return "".join(LETTERS[byte % len(LETTERS)] for byte in digest[:ID_LENGTH])

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from pyllmcancel.server.media.parts import AudioPart, ImagePart, MediaPart
-from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent, kind_of, optional, text_or
 
 # The field in which a part has its text, by the part's type in clients' words.
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -23,25 +23,16 @@ class TextPart(RequestBody):
     prompt_cache_breakpoint: CacheHint = None
 
 
-def _which_part(part: Any) -> str:
-    kind = _kind(part)
-    return kind if kind in MEDIA_PARTS else "text"
-
-
 ContentPart = Annotated[
     Annotated[TextPart, Tag("text")]
     | Annotated[ImagePart, Tag("image_url")]
     | Annotated[AudioPart, Tag("input_audio")],
-    Discriminator(_which_part),
+    Discriminator(lambda part: kind if (kind := kind_of(part)) in MEDIA_PARTS else "text"),
 ]
 
 
-def _form(content: Any) -> str:
-    return "text" if isinstance(content, str) else "parts"
-
-
 # The form is checked beforehand, so that an error is about the one that was meant.
-Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[ContentPart], Tag("parts")], Discriminator(_form)]
+Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[ContentPart], Tag("parts")], text_or("parts")]
 
 
 def _in_usual_parts(content: Any) -> Any:
@@ -52,19 +43,14 @@ def _in_usual_parts(content: Any) -> Any:
         content = [content]
     if not isinstance(content, list):
         return content
-    return [_as_usual_part(part) for part in content if _kind(part) not in THOUGHTS]
-
-
-def _kind(part: Any) -> str:
-    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
-    return kind if isinstance(kind, str) else ""
+    return [_as_usual_part(part) for part in content if kind_of(part) not in THOUGHTS]
 
 
 def _as_usual_part(part: Any) -> Any:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    kind = _kind(part)
-    if kind in ("", "text", *MEDIA_PARTS):
+    kind = kind_of(part)
+    if kind in (None, "", "text", *MEDIA_PARTS):
         return part
     if kind not in TEXT_PARTS:
         raise ValueError(f"a part of type {kind!r} is not supported; text, image_url and input_audio are")
@@ -108,7 +94,7 @@ class Message(Sent):
 
     role: str = Field(min_length=1, max_length=64, description="A role that the model's chat template knows.")
     content: Annotated[Content | None, BeforeValidator(_in_usual_parts)] = None
-    reasoning_content: str | None = Field(default=None, description="The model's reasoning, for templates that use it.")
+    reasoning_content: str | None = optional("The model's reasoning, for templates that use it.")
     tool_calls: list[CalledTool] | None = None
     tool_call_id: str | None = None
 
@@ -129,33 +115,30 @@ class Message(Sent):
         return found
 
     @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content if isinstance(part, TextPart))
-        return self.content or ""
-
-    @property
     def media(self) -> list[MediaPart]:
         """The pictures and sounds, in their order."""
         parts = self.content if isinstance(self.content, list) else []
         return [part for part in parts if not isinstance(part, TextPart)]
 
-    def _with_markers(self) -> str:
-        """Return the text with a marker in the place of each picture and sound.
+    @property
+    def text(self) -> str:
+        """The text, with a marker in the place of each picture and sound.
 
-        As in llama.cpp, texts side by side are lines of their own then, and no line ends at a marker.
+        As in llama.cpp, texts side by side are lines of their own beside these, and no line ends at a marker.
         """
+        if not isinstance(self.content, list):
+            return self.content or ""
+        between = "\n" if self.media else ""
         found, after_text = "", False
-        for part in self.content if isinstance(self.content, list) else []:
+        for part in self.content:
             is_text = isinstance(part, TextPart)
-            found += "\n" * (is_text and after_text) + (part.text if isinstance(part, TextPart) else part.marker)
+            found += between * (is_text and after_text) + (part.text if isinstance(part, TextPart) else part.marker)
             after_text = is_text
         return found
 
     def for_template(self) -> dict[str, Any]:
         """Return the message as templates expect it, without its unset fields."""
-        text = self._with_markers() if self.media else self.text
-        found = (self.model_extra or {}) | {"role": self.role, "content": text}
+        found = (self.model_extra or {}) | {"role": self.role, "content": self.text}
         if self.reasoning_content is not None:
             found["reasoning_content"] = self.reasoning_content
         if self.tool_calls:
@@ -171,5 +154,5 @@ def _thoughts(message: dict[str, Any]) -> str | None:
         return str(message["reasoning"])
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    said = [part.get(THOUGHTS[_kind(part)]) for part in parts if _kind(part) in THOUGHTS]
+    said = [part.get(THOUGHTS[kind]) for part in parts if (kind := kind_of(part) or "") in THOUGHTS]
     return "".join(text for text in said if isinstance(text, str)) or None

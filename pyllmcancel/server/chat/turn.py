@@ -18,8 +18,9 @@ from pyllmcancel.errors import InvalidRequestError, UsageError
 from pyllmcancel.server.answer_form import answer_constraint, note_unenforced, unenforced_of_form, unenforced_of_tools
 from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
-from pyllmcancel.server.chat.tools import NamedTool, tool_plan
+from pyllmcancel.server.chat.body import NamedTool
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.generate import Plan
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
@@ -27,7 +28,6 @@ from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser, Model
     from pyllmcancel.chat.template import ChatForm, ChatTemplate
-    from pyllmcancel.constraints.bounded import NamedRule
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause, Pause
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.messages import Message
-    from pyllmcancel.server.chat.tools import ToolPlan
     from pyllmcancel.server.config import ChatDefaults
     from pyllmcancel.server.media.gathering import Gathered
     from pyllmcancel.server.state import ServerState
@@ -48,12 +47,10 @@ OWN_INPUTS = ("tools", "json_schema", "grammar", "chat_template_kwargs")
 
 
 @dataclass(frozen=True, slots=True)
-class ChatTurn:
-    """A chat's tokens and parameters for the engine, and the function that makes a parser for each of its choices."""
+class ChatTurn(Plan):
+    """A chat's plan, whose one prompt is the conversation."""
 
-    tokens: Sequence[int]
-    params: GenerationParams
-    new_parser: Callable[[], AnswerParser]
+    new_parser: Callable[[], AnswerParser]  # makes a parser for each choice
 
 
 async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
@@ -63,15 +60,13 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     enforced.
     """
     state, body = incoming.state, incoming.body
-    body.check()
-    plan = tool_plan(body.tools, body.tool_choice)
-    wanted = body.answer_schema(calls=plan.may_call)
+    tools, wanted = body.tool_plan, body.form
     asked = await gathered(incoming, given_in(body.media), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
-    work = partial(read_chat, incoming, plan, wanted, asked)
+    work = partial(read_chat, incoming, asked)
     workers = state.decoders if asked else state.preparers
     form, answers, tokens, prediction, is_free = await incoming.prepare(work, workers)
-    lost = unenforced_of_tools(plan, form) if plan.may_call else []
+    lost = unenforced_of_tools(tools, form) if tools.may_call else []
     if isinstance(wanted, NamedSchema):
         lost += unenforced_of_form(wanted, form)
     if is_free and wanted is not None:
@@ -85,10 +80,9 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     budget = next((n for n in (body.reasoning_budget, defaults.reasoning_budget) if n is not None), -1)
     constraint = constraint_of(model, form, text, budget, defaults.reasoning_budget_message)
     constraint = body.token_limits(model.n_vocab, state.eog_tokens, constraint)
-    params = body.generation_params(state.config.request_defaults(), constraint, prediction)
+    params = with_form(body.generation_params(state.config, constraint, prediction), form, model)
     name, number = f"{incoming.request.id} {exchange_of(incoming.http.scope).created_at!r}", count()
-    params = with_form(params, form, model)
-    return ChatTurn(tokens, params, lambda: AnswerParser(answers, f"{name} {next(number)}"))
+    return ChatTurn.of(incoming, [tokens], params, lambda: AnswerParser(answers, f"{name} {next(number)}"))
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
@@ -97,7 +91,7 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     asked = await gathered(incoming, given_in(body.media), "messages", must_fit=False)
 
     def work(pause: FlaggedPause) -> int:
-        prompt = render(incoming, tool_plan(body.tools, body.tool_choice), pause).prompt
+        prompt = render(incoming, pause).prompt
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(state, prompt, asked, pause, body.truncate_prompt_tokens, must_fit=False))
 
@@ -118,28 +112,22 @@ class ReadChat(NamedTuple):
     is_free: bool
 
 
-def read_chat(
-    incoming: Incoming[ChatBody],
-    plan: ToolPlan,
-    wanted: NamedSchema | NamedRule | None,
-    asked: Gathered,
-    pause: FlaggedPause,
-) -> ReadChat:
-    state, schema = incoming.state, dict[str, Any]()
+def read_chat(incoming: Incoming[ChatBody], asked: Gathered, pause: FlaggedPause) -> ReadChat:
+    state, body, schema = incoming.state, incoming.body, dict[str, Any]()
     wraps = state.chat_template.wraps_content
-    if isinstance(wanted, NamedSchema) and wraps and not plan.may_call:
-        schema["json_schema"] = wanted.schema
-    form = render(incoming, plan, pause, **schema)
-    if plan.may_call and not is_followable(form):
-        form = render(incoming, plan, pause, **schema, enforces_schemas=False)
+    if isinstance(body.form, NamedSchema) and wraps and not body.tool_plan.may_call:
+        schema["json_schema"] = body.form.schema
+    form = render(incoming, pause, **schema)
+    if body.tool_plan.may_call and not is_followable(form):
+        form = render(incoming, pause, **schema, enforces_schemas=False)
         if form.triggers and not is_followable(form):
             # The model's calls are then free. A required call cannot be left to the model: its grammar, which waits for
             # nothing, is refused when the request is submitted.
             form = replace(form, grammar="")
     pause()
-    tokens = prompt_tokens(state, form.prompt, asked, pause, incoming.body.truncate_prompt_tokens)
-    prediction = state.texts.predicted(incoming.body.predicted, pause)
-    return ReadChat(form, read_form(form.parser), tokens, prediction, plan.may_call and wraps)
+    tokens = prompt_tokens(state, form.prompt, asked, pause, body.truncate_prompt_tokens)
+    prediction = state.texts.predicted(body.predicted, pause)
+    return ReadChat(form, read_form(form.parser), tokens, prediction, body.tool_plan.may_call and wraps)
 
 
 def prompt_tokens(
@@ -202,14 +190,14 @@ def with_form(params: GenerationParams, form: ChatForm, model: Model) -> Generat
 # -- the prompt -------------------------------------------------------------------------------------------------------
 
 
-def render(incoming: Incoming[ChatBody], plan: ToolPlan, pause: Pause, **changes: Any) -> ChatForm:
+def render(incoming: Incoming[ChatBody], pause: Pause, **changes: Any) -> ChatForm:
     """Return the conversation as the model was trained to read it, and the form of its answer. InvalidRequestError if
     the template refuses the messages, or does not know a role.
 
     The inputs of the template are those of `template_inputs`, with the `changes`.
     """
     body, template = incoming.body, incoming.state.chat_template
-    inputs = template_inputs(body, template, plan, incoming.state.config.chat) | changes
+    inputs = template_inputs(body, template, incoming.state.config.chat) | changes
     if any(inputs.get(name) for name in OWN_INPUTS):
         # The compiled template remembers forms of answers by all inputs but the messages. Another owner's request with
         # the same tools must not be quicker for it.
@@ -222,8 +210,9 @@ def render(incoming: Incoming[ChatBody], plan: ToolPlan, pause: Pause, **changes
     return form
 
 
-def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defaults: ChatDefaults) -> dict[str, Any]:
+def template_inputs(body: ChatBody, template: ChatTemplate, defaults: ChatDefaults) -> dict[str, Any]:
     """Return the inputs as `_native.ChatTemplate.apply` takes them."""
+    tools = body.tool_plan
     given = {name: value for name, value in (body.chat_template_kwargs or {}).items() if value is not None}
     for name in OWN_VARIABLES & given.keys():
         message = f"{name} cannot be a template variable: it has a field of its own, or belongs to the server"
@@ -232,7 +221,7 @@ def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defa
     thinks = variables.get("enable_thinking", True)
     if not isinstance(thinks, bool):
         raise InvalidRequestError("enable_thinking must be true or false", "chat_template_kwargs")
-    if plan.may_call and not defaults.jinja:
+    if tools.may_call and not defaults.jinja:
         raise InvalidRequestError("this server's chat template does not support tools", "tools")
     goes_on = continues(body, defaults)
     opens = body.add_generation_prompt is not False and not goes_on
@@ -242,9 +231,9 @@ def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defa
     return {
         "messages": template_messages(body.messages),
         "tools": [
-            tool.model_dump(include={"type": True, "function": True}, exclude_none=True) for _, tool in plan.tools
+            tool.model_dump(include={"type": True, "function": True}, exclude_none=True) for _, tool in tools.tools
         ],
-        "tool_choice": plan.choice,
+        "tool_choice": tools.choice,
         "add_generation_prompt": opens,
         "continue_final_message": goes_on,
         "reasoning_format": body.reasoning_format or defaults.reasoning_format,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AliasChoices, Field, StrictStr, field_validator, model_validator
 
 from pyllmcancel.embeddings.request import MAX_TEXTS
-from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, TokenId
+from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, TokenId, optional
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
@@ -53,7 +53,7 @@ class WholeBody(GeneratingBody):
 
     stream: bool = Field(False, description="There is nothing to stream.", json_schema_extra={"enum": [False]})
 
-    def check_against(self, engine: Engine) -> None:
+    def check(self, engine: Engine) -> None:
         if self.idle_timeout is not None:
             self.ignore("idle_timeout")
         if self.prefetch:
@@ -81,15 +81,11 @@ class InputBody(WholeBody):
 class EmbeddingBody(InputBody):
     """The body of ``POST /v1/embeddings``. Every field is OpenAI's unless its description says otherwise."""
 
-    encoding_format: Literal["float", "base64"] = Field(
-        "float", description="base64: the vector's numbers as little-endian 32-bit floats."
+    encoding_format: Literal["float", "base64"] = optional(
+        "base64: the vector's numbers as little-endian 32-bit floats.", default="float"
     )
-    dimensions: int | None = Field(
-        None,
-        ge=1,
-        description=(
-            "Length to which the vector is cut, before it is scaled to length 1; for models that were trained for it."
-        ),
+    dimensions: int | None = optional(
+        "Length to which the vector is cut, before it is scaled to length 1; for models that were trained for it.", 1
     )
 
 
@@ -99,7 +95,7 @@ class LlamaEmbeddingBody(InputBody):
     input: Input = Field(
         validation_alias=AliasChoices("input", "content"), description=INPUT, examples=["The cat sat on the mat."]
     )
-    embd_normalize: Literal[2] = Field(
-        2, description="Vectors of texts have the Euclidean length 1, those of tokens are as the model has them."
+    embd_normalize: Literal[2] = optional(
+        "Vectors of texts have the Euclidean length 1, those of tokens are as the model has them.", default=2
     )
     encoding_format: Literal["float"] = Field("float", description="The numbers are always JSON's.")

@@ -14,7 +14,7 @@ from pyllmcancel.embeddings.request import MAX_TEXTS
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, PairLengthError
 from pyllmcancel.server.embeddings.answer import EmbeddingUsage
 from pyllmcancel.server.embeddings.body import MANY, WholeBody
-from pyllmcancel.server.wire.fields import Answer, Sent, between
+from pyllmcancel.server.wire.fields import Answer, Sent, optional
 from pyllmcancel.server.wire.sampling import MAX_INT
 
 if TYPE_CHECKING:
@@ -44,40 +44,33 @@ class RankBody(WholeBody):
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rank_fields": (["text"],)}
 
     query: StrictStr = Field(min_length=1, examples=["What is a panda?"])
-    documents: Annotated[list[StrictStr | Document], MANY] | None = Field(
-        None,
-        description=f"Texts, or objects with a `text`; at most {MAX_TEXTS:,}.",
+    documents: Annotated[list[StrictStr | Document], MANY] | None = optional(
+        f"Texts, or objects with a `text`; at most {MAX_TEXTS:,}.",
         examples=[["The giant panda is a bear.", "Paris is a city."]],
     )
-    texts: Annotated[list[StrictStr], MANY] | None = Field(None, description="TEI's `documents`.")
-    top_n: int | None = Field(None, ge=1, description="Number of documents in the answer, the best ones; null: all.")
+    texts: Annotated[list[StrictStr], MANY] | None = optional("TEI's `documents`.")
+    top_n: int | None = optional("Number of documents in the answer, the best ones; null: all.", 1)
     return_documents: bool = Field(False, description="Jina's: repeat each document in the answer.")
     return_text: bool = Field(False, description="TEI's: repeat each text in the answer.")
-    raw_scores: bool | None = Field(
-        None,
-        description="TEI's. false: scores between 0 and 1, the logistic function of the model's own. true and null: the"
-        " model's own, as in llama-server.",
+    raw_scores: bool | None = optional(
+        "TEI's. false: scores between 0 and 1, the logistic function of the model's own. true and null: the"
+        " model's own, as in llama-server."
     )
-    max_tokens_per_doc: int | None = Field(None, ge=1, description="Cohere's: cut documents after this many tokens.")
-    truncate_prompt_tokens: int | None = between(
-        -1, MAX_INT, "vLLM's: cut documents so that the query and one have this number of tokens; -1: as many as fit."
+    max_tokens_per_doc: int | None = optional("Cohere's: cut documents after this many tokens.", 1)
+    truncate_prompt_tokens: int | None = optional(
+        "vLLM's: cut documents so that the query and one have this number of tokens; -1: as many as fit.", -1, MAX_INT
     )
-    truncate: bool = Field(
-        False, description="TEI's: cut documents that are too long for the model, instead of refusing the request."
+    truncate: bool = optional(
+        "TEI's: cut documents that are too long for the model, instead of refusing the request.", default=False
     )
-    truncation_direction: Literal["left", "right", "Left", "Right"] = Field(
-        "right", description="TEI's: the side on which documents are cut."
+    truncation_direction: Literal["left", "right", "Left", "Right"] = optional(
+        "TEI's: the side on which documents are cut.", default="right"
     )
 
     @property
     def cuts(self) -> bool:
         """True if documents are cut, not refused, if they are too long."""
         return self.truncate or self.max_tokens_per_doc is not None or self.truncate_prompt_tokens is not None
-
-    @property
-    def documents_field(self) -> str:
-        """The field that the documents are in."""
-        return "documents" if self.texts is None else "texts"
 
     def ranked(self) -> list[str]:
         """Return the texts to rank; InvalidRequestError if there are none, or two lists of them."""
@@ -183,7 +176,7 @@ class PairReader:
     def read(self) -> list[Sequence[int]]:
         documents = self._body.ranked()
         pairs = self._pairs()
-        self._param, self._must_fit = self._body.documents_field, not self._body.cuts
+        self._param, self._must_fit = "documents" if self._body.texts is None else "texts", not self._body.cuts
         found: list[Sequence[int]] = []
         n_tokens = 0
         for index, document in enumerate(documents):

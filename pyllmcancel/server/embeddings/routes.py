@@ -38,7 +38,6 @@ router = APIRouter(responses=errors(*GENERATION_ERRORS))
 )
 async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(EmbeddingBody)]) -> Any:
     state, body = incoming.state, incoming.body
-    state.check_model(body.model)
     check_embeds(state.engine.pooling)
     check_dimensions(state.engine, body.dimensions)
     wording = OpenAIWording(state.model_name, body.dimensions, base64=body.encoding_format == "base64")
@@ -54,9 +53,7 @@ async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(Embeddin
 )
 @router.post("/embedding", include_in_schema=False)
 async def llama_embeddings(incoming: Annotated[Incoming[LlamaEmbeddingBody], reads(LlamaEmbeddingBody)]) -> Any:
-    state = incoming.state
-    state.check_model(incoming.body.model)
-    pooling = state.engine.pooling
+    pooling = incoming.state.engine.pooling
     check_embeds(pooling, tokens=pooling is Pooling.NONE)
     return await embed(incoming, LlamaWording())
 
@@ -91,7 +88,6 @@ def check_dimensions(engine: Engine, dimensions: int | None) -> None:
 async def rerank(incoming: Annotated[Incoming[RankBody], reads(RankBody)]) -> Any:
     state, body = incoming.state, incoming.body
     model = state.engine.model
-    state.check_model(body.model)
     check_ranks(state.engine.pooling)
     # Each pair has the query, and the template, in it.
     repeated = (len(body.query) + len(model.metadata.get(TEMPLATE, ""))) * len(body.ranked())

@@ -19,7 +19,7 @@ from pyllmcancel.events import FinishReason
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.shapes import LlamaErrorAnswer, llama_error
 from pyllmcancel.server.wire.fields import ABSENT, Answer, stop_details
-from pyllmcancel.server.wire.llama_fields import chosen
+from pyllmcancel.server.wire.generation import chosen
 from pyllmcancel.server.wire.tokens import text_of
 from pyllmcancel.server.wire.usage import PromptProgress, Timings, progress, timings
 

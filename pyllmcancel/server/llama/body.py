@@ -21,9 +21,9 @@ from pydantic import AliasChoices, ConfigDict, Field, StrictBool, StrictStr
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.sampling import MAX_LOGPROBS
 from pyllmcancel.server.limits import MAX_BIASED_TEXT, MAX_BIASES, MAX_EXTRAS, MAX_PROMPTS
-from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, TokenId
-from pyllmcancel.server.wire.llama_fields import LlamaFields
-from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields, Stops
+from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, TokenId, optional
+from pyllmcancel.server.wire.generation import LlamaFields
+from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields
 
 # Tokens and texts, in one prompt; a text is tokenized by itself.
 Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
@@ -49,24 +49,22 @@ LogitBias = (
 class SamplingBody(SamplerFields, GeneratingBody):
     """Fields for the choice of tokens; the server has defaults for those that are not set."""
 
-    temperature: float | None = Field(None, ge=-1000, le=100, description="0 or less takes the likeliest token.")
+    temperature: float | None = optional("0 or less takes the likeliest token.", -1000, 100)
     presence_penalty: float | None = Field(None, ge=-100, le=100)
     frequency_penalty: float | None = Field(None, ge=-100, le=100)
-    dry_base: float | None = Field(None, ge=0, le=100, description="Below 1 the server's default is used.")
+    dry_base: float | None = optional("Below 1 the server's default is used.", 0, 100)
     dry_sequence_breakers: list[str] | None = Field(None, min_length=1, max_length=64)
-    logit_bias: LogitBias | None = Field(
-        None,
-        description="Pairs of a token or a text, and a bias; or an object of these. A bias of false bans the token.",
+    logit_bias: LogitBias | None = optional(
+        "Pairs of a token or a text, and a bias; or an object of these. A bias of false bans the token."
     )
-    n_probs: int | None = Field(
-        None,
-        ge=0,
-        le=MAX_LOGPROBS,
+    n_probs: int | None = optional(
+        "Number of the likeliest tokens to report in each place.",
+        0,
+        MAX_LOGPROBS,
         validation_alias=AliasChoices("n_probs", "logprobs"),
-        description="Number of the likeliest tokens to report in each place.",
     )
-    grammar: str | None = Field(None, description="GBNF whose root rule is `root`.", examples=['root ::= "yes" | "no"'])
-    json_schema: dict[str, Any] | None = Field(None, description="The answer is JSON that obeys this schema.")
+    grammar: str | None = optional("GBNF whose root rule is `root`.", examples=['root ::= "yes" | "no"'])
+    json_schema: dict[str, Any] | None = optional("The answer is JSON that obeys this schema.")
 
     def answer_schema(self) -> NamedSchema | None:
         """Return the schema of the answer. In llama-server, a request for JSON without a schema asks for an object."""
@@ -80,23 +78,18 @@ class SamplingBody(SamplerFields, GeneratingBody):
 class AnsweringBody(LlamaFields, SamplingBody):
     """Fields for generation, and for what the answer reports."""
 
-    n_predict: int = Field(
+    n_predict: int = optional(
+        "Limit of the answer's tokens; -1: until the model ends or the context is full; 0: only compute the prompt.",
         -1,
-        ge=-1,
-        le=MAX_INT,
+        MAX_INT,
         validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"),
-        description=(
-            "Limit of the answer's tokens; -1: until the model ends or the context is full; 0: only compute the prompt."
-        ),
+        default=-1,
     )
-    n_cmpl: int = Field(
-        1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Number of answers to each prompt."
+    n_cmpl: int = optional(
+        "Number of answers to each prompt.", 1, 128, validation_alias=AliasChoices("n_cmpl", "n"), default=1
     )
-    stop: Stops = None
-    token_healing: bool | None = Field(
-        None,
-        description="Take the last word of the prompt back and have the answer begin with it; null: as"
-        " `--token-healing` says.",
+    token_healing: bool | None = optional(
+        "Take the last word of the prompt back and have the answer begin with it; null: as `--token-healing` says."
     )
     # These have no effect by their own definition, since no context is shifted here.
     n_keep: int = Field(0, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
@@ -104,8 +97,8 @@ class AnsweringBody(LlamaFields, SamplingBody):
     n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
 
     @property
-    def only_warms(self) -> bool:
-        return self.n_predict == 0
+    def most_tokens(self) -> int | None:
+        return self.n_predict if self.n_predict >= 0 else None
 
 
 class LlamaCompletionBody(AnsweringBody):

@@ -13,7 +13,7 @@ from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.body import PromptObject
 from pyllmcancel.server.media.gathering import Given, gathered, media_tokens
-from pyllmcancel.server.wire.fields import RENAMED, stop_strings
+from pyllmcancel.server.wire.fields import RENAMED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause, Pause
-    from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.bodies import Incoming
+    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.llama.body import AnsweringBody, LlamaCompletionBody, LogitBias, Prompt, SamplingBody
     from pyllmcancel.server.media.gathering import Gathered
     from pyllmcancel.server.state import ServerState
-    from pyllmcancel.server.wire.tokens import TextReader
 
 
 Biases = tuple[tuple[int, float], ...]
@@ -39,39 +38,26 @@ SAME_NAME = (
 
 
 def generation_params(
-    body: AnsweringBody, defaults: SamplingParams, biases: Biases, constraint: ConstraintFactory | None
+    body: AnsweringBody, config: ServerConfig, biases: Biases, constraint: ConstraintFactory | None
 ) -> GenerationParams:
-    """Return the parameters of generation.
-
-    Parameters that the client leaves open are from `defaults`. The `biases` are as `token_biases` returns them.
-    """
-    limits = body.limits()
-    if body.n_predict == 0:
-        # No client waits for a prompt that is computed for the cache alone: llama.vim allows it a millisecond.
-        limits["max_prompt_seconds"] = None
-    return GenerationParams(
-        sampling=sampling_params(body, defaults, biases),
-        n=body.n_cmpl,
-        max_tokens=body.n_predict if body.n_predict >= 0 else None,
-        stop=stop_strings(body.stop),
-        constraint=constraint,
-        token_healing=body.token_healing,
-        **limits,
-    )
-
-
-def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases) -> SamplingParams:
-    """Return the parameters of sampling."""
-    given = body.given()
+    """Return the parameters of generation; the `biases` are as `token_biases` returns them."""
+    defaults, given, limits = config.request_defaults(), body.given(), body.limits(config)
     given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
     if body.dry_base is not None and body.dry_base < 1.0:
         given["dry_base"] = defaults.dry_base
     if body.grammar and body.json_schema is not None:
         raise InvalidRequestError("grammar and json_schema cannot be combined", "json_schema")
-    given["grammar"] = body.grammar or defaults.grammar
-    given["n_logprobs"] = body.n_probs or None
-    given["logit_bias"] = biases
-    return replace(defaults, **given)
+    given |= {"grammar": body.grammar or defaults.grammar, "n_logprobs": body.n_probs or None, "logit_bias": biases}
+    if body.n_predict == 0:
+        # No client waits for a prompt that is computed for the cache alone: llama.vim allows it a millisecond.
+        limits["max_prompt_seconds"] = None
+    return GenerationParams(
+        sampling=replace(defaults, **given),
+        n=body.n_cmpl,
+        constraint=constraint,
+        token_healing=body.token_healing,
+        **limits,
+    )
 
 
 def token_biases(body: SamplingBody, model: Model, pause: Pause) -> Biases:
@@ -101,15 +87,6 @@ def _spelled_out(given: LogitBias, model: Model, pause: Pause) -> Iterable[tuple
                 yield token, amount
 
 
-# -- prompts ----------------------------------------------------------------------------------------------------------
-
-
-def prompt_tokens(reader: TextReader, prompt: Prompt, pause: Pause) -> list[int]:
-    """Return the tokens of one prompt; special tokens may be spelled out in its texts."""
-    text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
-    return reader.mixed(text, "prompt", pause, add_special=True, parse_special=True)
-
-
 # -- generation_settings ----------------------------------------------------------------------------------------------
 
 # Settings that llama-server has and this server lacks, with the values that mean unused.
@@ -126,12 +103,12 @@ ABSENT: dict[str, Any] = {
 }
 
 
-def settings_json(params: GenerationParams, n_predict: int | None, draft_sources: Iterable[str]) -> dict[str, Any]:
+def settings_json(params: GenerationParams, draft_sources: Iterable[str]) -> dict[str, Any]:
     """Return the settings by which tokens are chosen and drafted: the part that ``/slots`` and ``/props`` show."""
     sampling = params.sampling
     shown = {name: getattr(sampling, name) for name in SAME_NAME if name not in ("grammar", "dry_sequence_breakers")}
     shown |= {name: getattr(sampling, ours) for name, ours in RENAMED.items()}
-    limit = -1 if n_predict is None else n_predict
+    limit = -1 if params.max_tokens is None else params.max_tokens
     return (
         ABSENT
         | shown
@@ -146,16 +123,12 @@ def settings_json(params: GenerationParams, n_predict: int | None, draft_sources
 
 
 def all_settings_json(
-    params: GenerationParams,
-    n_predict: int | None,
-    draft_sources: Iterable[str],
-    body: AnsweringBody,
-    eog_tokens: Iterable[int],
+    params: GenerationParams, draft_sources: Iterable[str], body: AnsweringBody, eog_tokens: Iterable[int]
 ) -> dict[str, Any]:
     """`settings_json`, and what may be long; `eog_tokens` are what `ignore_eos` bans."""
     sampling = params.sampling
     biases = [*sampling.logit_bias, *((token, -math.inf) for token in eog_tokens if sampling.ignore_eos)]
-    return settings_json(params, n_predict, draft_sources) | {
+    return settings_json(params, draft_sources) | {
         "dry_sequence_breakers": list(sampling.dry_sequence_breakers),
         "stop": list(params.stop),
         # JSON has no infinity.
@@ -172,23 +145,24 @@ def all_settings_json(
     }
 
 
-class MediaText(NamedTuple):
-    """A text with pictures and sounds."""
+# -- prompts ----------------------------------------------------------------------------------------------------------
 
-    text: str
+
+class MediaText(NamedTuple):
+    """A prompt, and its pictures and sounds, if it has any."""
+
+    text: str | Sequence[int | str]
     media: Gathered
 
 
-async def read_prompts(incoming: Incoming[LlamaCompletionBody], prompts: Sequence[Prompt]) -> list[Prompt | MediaText]:
-    """Return the prompts; those with pictures and sounds after what they need was fetched. Raises as `gathered`."""
-    found: list[Prompt | MediaText] = []
+async def read_prompts(incoming: Incoming[LlamaCompletionBody], prompts: Sequence[Prompt]) -> list[MediaText]:
+    """Return the prompts, after their pictures and sounds were fetched. Raises as `gathered`."""
+    found: list[MediaText] = []
     for prompt in prompts:
+        text, given = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt, list[Given]()
         if isinstance(prompt, PromptObject) and prompt.multimodal_data:
             text, given = with_own_markers(prompt, incoming.state.media_marker)
-            media = await gathered(incoming, given, "prompt")
-            found.append(MediaText(text, media))
-        else:
-            found.append(prompt)
+        found.append(MediaText(text, await gathered(incoming, given, "prompt")))
     return found
 
 
@@ -203,9 +177,11 @@ def with_own_markers(prompt: PromptObject, marker: str) -> tuple[str, list[Given
     return text, given
 
 
-def tokens_of(state: ServerState, prompt: Prompt | MediaText, pause: FlaggedPause) -> Sequence[int]:
-    """Return the tokens of one prompt. With pictures it is work for a worker, however short the body was."""
-    if not isinstance(prompt, MediaText):
-        return prompt_tokens(state.texts, prompt, pause)
+def tokens_of(state: ServerState, prompt: MediaText, pause: FlaggedPause) -> Sequence[int]:
+    """Return the tokens of one prompt; special tokens may be spelled out in its texts. With pictures it is work for a
+    worker, however short the body was.
+    """
+    if not isinstance(prompt.text, str) or not prompt.media:
+        return state.texts.mixed(prompt.text, "prompt", pause, add_special=True, parse_special=True)
     state.texts.check_length(len(prompt.text), "prompt")
     return media_tokens(state, prompt.text, prompt.media, pause)

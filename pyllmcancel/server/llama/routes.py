@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
@@ -15,16 +16,14 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.chat.turn import chat_length, render
 from pyllmcancel.server.errors.shapes import LLAMA
-from pyllmcancel.server.generate import EngineResponse, generate
+from pyllmcancel.server.generate import EngineResponse, Plan, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.llama.params import (
     Biases,
-    MediaText,
     all_settings_json,
     generation_params,
     read_prompts,
@@ -98,10 +97,8 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
         found = [tokens_of(state, prompt, pause) for prompt in prompts]
         return found, token_biases(body, state.engine.model, pause)
 
-    if any(isinstance(prompt, MediaText) for prompt in prompts):
-        read = await incoming.prepare(work, state.decoders)
-        return await respond(incoming, *read)
-    return await respond(incoming, *await incoming.prepare(work))
+    workers = state.decoders if any(prompt.media for prompt in prompts) else None
+    return await respond(incoming, *await incoming.prepare(work, workers))
 
 
 @router.post(
@@ -139,15 +136,11 @@ async def respond(
 ) -> EngineResponse | KeptResponse:
     """Submit a request, and answer in the requested form."""
     state, body = incoming.state, incoming.body
-    engine = state.engine
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
     constraint = await answer_constraint(incoming, body.answer_schema())
-    params = generation_params(body, state.config.request_defaults(), biases, constraint)
-    n_predict = state.config.limited(params.max_tokens)
-    dialect = LlamaDialect(
-        incoming, lambda: all_settings_json(params, n_predict, engine.draft_sources, body, eog_tokens)
-    )
-    return await generate(incoming, prompts, params, dialect)
+    params = generation_params(body, state.config, biases, constraint)
+    settings = partial(all_settings_json, params, state.engine.draft_sources, body, eog_tokens)
+    return await generate(Plan.of(incoming, prompts, params), LlamaDialect(incoming, settings))
 
 
 @router.post(
@@ -192,12 +185,11 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
     responses=answers(PromptAnswer) | errors(400, 413, 415, 503),
 )
 async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Response:
-    state, body = incoming.state, incoming.body
-    given = given_in(body.media)
+    state, given = incoming.state, given_in(incoming.body.media)
     check_asked(state, Gathered(given, "messages", incoming.request.owner))
 
     def work(pause: Pause) -> Response:
-        prompt = render(incoming, tool_plan(body.tools, body.tool_choice), pause).prompt
+        prompt = render(incoming, pause).prompt
         for one in given:
             prompt = prompt.replace(one.marker, state.media_marker)
         return JSONResponse(PromptAnswer(prompt=prompt))

@@ -22,7 +22,7 @@ from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer, absent
-from pyllmcancel.server.wire.llama_fields import LoraScalesBody, pairs
+from pyllmcancel.server.wire.generation import LoraScalesBody, pairs
 from pyllmcancel.server.wire.tokens import special_text, text_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ class Success(Answer):
 async def props(request: Request) -> Any:
     state = state_of(request)
     engine, config = state.engine, state.config
-    settings = settings_json(GenerationParams(sampling=config.sampling), config.n_predict, engine.draft_sources)
+    defaults = GenerationParams(sampling=config.sampling, max_tokens=config.n_predict)
+    settings = settings_json(defaults, engine.draft_sources)
     media: Collection[str] = () if engine.media is None else engine.media.modalities
     settings["seed"] = -1 if config.seed is None else config.seed
     shown: PropsAnswer = {
@@ -228,6 +229,6 @@ def busy_slot(number: int, engine: Engine, choice: Choice) -> SlotAnswer:
         "n_prompt_tokens": len(choice.prompt),
         "n_prompt_tokens_processed": max(0, done - choice.n_cached),
         "n_prompt_tokens_cache": choice.n_cached,
-        "params": settings_json(params, params.max_tokens, engine.draft_sources),
+        "params": settings_json(params, engine.draft_sources),
         "next_token": [next_token],
     }

@@ -54,12 +54,6 @@ class Place(NamedTuple):
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-class Redirect(NamedTuple):
-    """An answer that names another URL."""
-
-    target: str
-
-
 @cache
 def tls() -> ssl.SSLContext:
     return ssl.create_default_context()
@@ -129,12 +123,13 @@ class Fetcher:
             if isinstance(found, bytes):
                 return found
             try:
-                url = urljoin(url, found.target)
+                url = urljoin(url, found)
             except ValueError:
                 raise BadMedia(f"{place.host} redirects to an invalid URL") from None
         raise BadMedia(f"there are more than {MAX_REDIRECTS} redirects")
 
-    async def _ask(self, place: Place, progress: Progress) -> bytes | Redirect:
+    async def _ask(self, place: Place, progress: Progress) -> bytes | str:
+        """Return a URL's content, or another URL that it redirects to."""
         reader, writer = await self._connect(place)
         try:
             return await self._exchange(place, reader, writer, progress)
@@ -164,7 +159,7 @@ class Fetcher:
 
     async def _exchange(
         self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, progress: Progress
-    ) -> bytes | Redirect:
+    ) -> bytes | str:
         http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         headers = [
             ("Host", place.host_header),
@@ -194,10 +189,11 @@ class Fetcher:
             elif not isinstance(event, h11.InformationalResponse):
                 raise EOFError
 
-    def _read_head(self, place: Place, response: h11.Response) -> Redirect | None:
+    def _read_head(self, place: Place, response: h11.Response) -> str | None:
+        """Return the URL that an answer redirects to, if it does."""
         headers = {name: value for name, value in response.headers}  # noqa: C416 - h11's own type of headers
         if response.status_code in REDIRECTS and b"location" in headers:
-            return Redirect(headers[b"location"].decode("latin-1"))
+            return headers[b"location"].decode("latin-1")
         if response.status_code != 200:
             raise BadMedia(f"{place.host} answered with status {response.status_code}")
         length = headers.get(b"content-length", b"")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from pyllmcancel.media.values import MediaKind, new_marker
-from pyllmcancel.server.wire.fields import CacheHint, RequestBody
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, optional
 
 WORDS = {MediaKind.IMAGE: "picture", MediaKind.AUDIO: "sound"}
 
@@ -27,7 +27,7 @@ class Marked(RequestBody):
 
 class ImageUrl(RequestBody):
     url: str = Field(description="A `data:` URL or base64; an `http`, `https` or `file` URL if the server allows it.")
-    detail: str | None = Field(None, description="Without effect: the model's projector chooses the resolution.")
+    detail: str | None = optional("Without effect: the model's projector chooses the resolution.")
 
 
 class ImagePart(Marked):
@@ -43,9 +43,9 @@ class ImagePart(Marked):
 
 
 class InputAudio(RequestBody):
-    data: str | None = Field(None, description="Base64, or any URL that a picture may have.")
-    url: str | None = Field(None, description="llama-server's other name for `data`.")
-    format: str | None = Field(None, description="Without effect: the format is recognised.")
+    data: str | None = optional("Base64, or any URL that a picture may have.")
+    url: str | None = optional("llama-server's other name for `data`.")
+    format: str | None = optional("Without effect: the format is recognised.")
 
 
 class AudioPart(Marked):

@@ -12,7 +12,7 @@ from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.wire.fields import ABSENT, Answer
-from pyllmcancel.server.wire.llama_fields import chosen
+from pyllmcancel.server.wire.generation import chosen
 from pyllmcancel.server.wire.tokens import text_of
 from pyllmcancel.server.wire.usage import PromptProgress, Timings, UsageAnswer, progress, timings, usage_json
 
@@ -65,7 +65,9 @@ class OpenAIDialect(Dialect):
         state, body, exchange = incoming.state, incoming.body, exchange_of(incoming.http.scope)
         self._request = incoming.request
         self._model = state.engine.model
-        self._body = body
+        self._includes_usage = body.includes_usage
+        self._returns_tokens = body.return_tokens
+        self._fields = body.response_fields or ()
         self._verbose = state.config.verbose if body.verbose is None else body.verbose
         self._per_token = bool(body.timings_per_token)
         self._wants_logprobs = body.most_logprobs is not None
@@ -107,16 +109,16 @@ class OpenAIDialect(Dialect):
         for change in changes[:-1]:
             yield self._chunk([change], **self._timings(choice, self._per_token))
         for last in changes[-1:]:
-            timed = self._timings(choice, self._per_token or (ended and not self._body.includes_usage))
+            timed = self._timings(choice, self._per_token or (ended and not self._includes_usage))
             yield self._chunk([last], **timed, **(self._details(choice) if ended else {}))
 
     def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
-        if self._body.includes_usage:
+        if self._includes_usage:
             yield self._chunk([]) | {"usage": usage_json(usage)} | self._timings(self._request.choices[0])
 
     def _chunk(self, choices: list[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
         # As with OpenAI, the usage is null if it was asked for, and else left out.
-        usage = {"usage": None} if self._body.includes_usage else {}
+        usage = {"usage": None} if self._includes_usage else {}
         return {**self._envelope, "object": self.chunk_object, "choices": choices, **usage, **more}
 
     # -- whole --------------------------------------------------------------------------------------------------------
@@ -136,10 +138,10 @@ class OpenAIDialect(Dialect):
             **self._details(first),
         }
         # Clients that ask every endpoint for llama-server's own fields get a whole answer.
-        return chosen(whole, self._body.response_fields or ()) or whole
+        return chosen(whole, self._fields) or whole
 
     def _returned(self, deltas: Sequence[Delta]) -> ReturnedTokens:
-        return {"tokens": [token for delta in deltas for token in delta.tokens]} if self._body.return_tokens else {}
+        return {"tokens": [token for delta in deltas for token in delta.tokens]} if self._returns_tokens else {}
 
     def _timings(self, choice: Choice, wanted: bool = True) -> dict[str, Any]:
         if not wanted:

@@ -101,7 +101,7 @@ class ChatDialect(OpenAIDialect):
     chunk_object = "chat.completion.chunk"
 
     def __init__(self, incoming: Incoming[ChatBody], turn: ChatTurn) -> None:
-        n, shows, piece = incoming.body.n or 1, turn.params.shows, incoming.state.engine.model.piece
+        n, shows, piece = turn.params.n, turn.params.shows, incoming.state.engine.model.piece
         super().__init__(incoming, n, lambda token: piece(token, special=shows(token)))
         if incoming.body.service_tier is not None:
             self._envelope = {**self._envelope, "service_tier": "default"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
@@ -14,16 +13,15 @@ from pyllmcancel.engine.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
-from pyllmcancel.server.wire.fields import TokenId, between
+from pyllmcancel.server.wire.fields import TokenId, optional
 from pyllmcancel.server.wire.generation import MAX_CHOICES, MAX_LOGPROBS, OpenAIBody
 from pyllmcancel.server.wire.sampling import MAX_INT, Switch, extra
 from pyllmcancel.server.wire.tokens import check_tokens
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.requests.params import GenerationParams
-    from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.wire.tokens import TextReader
 
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
@@ -51,35 +49,28 @@ class CompletionBody(OpenAIBody):
         "tools": (),
     }
 
-    max_tokens: int | None = between(
+    max_tokens: int | None = optional(
+        "Limit of the answer's tokens. 0 only computes the prompt; null or -1 goes on until the context is full.",
         -1,
         MAX_INT,
-        "Limit of the answer's tokens. 0 only computes the prompt; null or -1 goes on until the context is full.",
         default=16,
     )
-    max_completion_tokens: int | None = between(-1, MAX_INT, extra("As `max_tokens`, if that is not given."))
-    suffix: str | None = Field(
-        None,
-        description="Text after the answer, which fills the gap before it; for models that can.",
-        examples=["\n    return a"],
+    max_completion_tokens: int | None = extra("As `max_tokens`, if that is not given.", -1, MAX_INT)
+    suffix: str | None = optional(
+        "Text after the answer, which fills the gap before it; for models that can.", examples=["\n    return a"]
     )
-    best_of: int | None = between(
-        1, MAX_CHOICES, "Number of choices to generate; the answer has the `n` whose tokens were likeliest on average."
+    best_of: int | None = optional(
+        "Number of choices to generate; the answer has the `n` whose tokens were likeliest on average.", 1, MAX_CHOICES
     )
     echo: Switch = Field(False, description="Begin the text, and the logprobs, with those of the prompt.")
-    logprobs: Annotated[int | None, BeforeValidator(lambda value: None if value is False else value)] = between(
-        0, MAX_LOGPROBS, "Report logprobs, and this number of the likeliest tokens in each place."
+    logprobs: Annotated[int | None, BeforeValidator(lambda value: None if value is False else value)] = optional(
+        "Report logprobs, and this number of the likeliest tokens in each place.", 0, MAX_LOGPROBS
     )
-    add_special_tokens: bool | None = Field(
-        None, description=extra("vLLM's: begin with the token that begins texts (the default).")
-    )
+    add_special_tokens: bool | None = extra("vLLM's: begin with the token that begins texts (the default).")
 
-    token_healing: bool | None = Field(
-        None,
-        description=extra(
-            "TabbyAPI's: take the last word of the prompt back and have the answer begin with it, so that the prompt"
-            " may end anywhere in a word. null: as `--token-healing` says."
-        ),
+    token_healing: bool | None = extra(
+        "TabbyAPI's: take the last word of the prompt back and have the answer begin with it, so that the prompt"
+        " may end anywhere in a word. null: as `--token-healing` says."
     )
 
     @property
@@ -107,8 +98,8 @@ class CompletionBody(OpenAIBody):
             return [self.prompt]
         return list(self.prompt)
 
-    def check(self) -> None:
-        super().check()
+    def check(self, engine: Engine) -> None:
+        super().check(engine)
         n = self.n or 1
         if self.n_generated < n:
             message = f"best_of is {self.best_of}, and cannot be less than n, which is {n}"
@@ -124,18 +115,14 @@ class CompletionBody(OpenAIBody):
                 "echo cannot be combined with a suffix: the answer does not continue the prompt", "echo"
             )
 
-    def limits(self) -> dict[str, Any]:
+    def limits(self, config: ServerConfig) -> dict[str, Any]:
         prompt_logprobs = self.echo and self.most_logprobs is not None
-        return super().limits() | {"prompt_logprobs": prompt_logprobs, "token_healing": self.token_healing}
+        return super().limits(config) | {"prompt_logprobs": prompt_logprobs, "token_healing": self.token_healing}
 
-    def generation_params(
-        self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
-    ) -> GenerationParams:
-        params = super().generation_params(defaults, constraint, prediction)
-        if self.n_generated == (self.n or 1) or self.most_logprobs is not None:
-            return params
+    @property
+    def n_logprobs(self) -> int | None:
         # Comparing answers needs their logprobs, even if the client does not get them.
-        return replace(params, sampling=replace(params.sampling, n_logprobs=0))
+        return 0 if self.most_logprobs is None and self.n_generated > (self.n or 1) else self.most_logprobs
 
 
 class ReadPrompts(NamedTuple):

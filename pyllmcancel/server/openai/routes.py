@@ -11,7 +11,7 @@ from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
-from pyllmcancel.server.generate import generate
+from pyllmcancel.server.generate import Plan, generate
 from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletionChunk, ChatDialect
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
@@ -28,13 +28,11 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 )
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
-    body.check()
     read = await incoming.prepare(partial(read_prompts, state.texts, body))
-    form = await answer_constraint(incoming, body.answer_schema())
+    form = await answer_constraint(incoming, body.form)
     constraint = body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
-    params = body.generation_params(state.config.request_defaults(), constraint, read.prediction)
-    dialect = CompletionDialect(incoming, len(read.prompts), read.echoes)
-    return await generate(incoming, read.prompts, params, dialect)
+    plan = Plan.of(incoming, read.prompts, body.generation_params(state.config, constraint, read.prediction))
+    return await generate(plan, CompletionDialect(incoming, len(read.prompts), read.echoes))
 
 
 @router.post(
@@ -46,4 +44,4 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
 @router.post("/chat/completions", include_in_schema=False)  # llama-server has it without a version, too
 async def chat_completions(incoming: Annotated[Incoming[ChatBody], reads(ChatBody)]) -> Any:
     turn = await chat_turn(incoming)
-    return await generate(incoming, [turn.tokens], turn.params, ChatDialect(incoming, turn))
+    return await generate(turn, ChatDialect(incoming, turn))

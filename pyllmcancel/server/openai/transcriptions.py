@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.sounds import check_sound
-from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.answer_parser import Content, parts_of
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
@@ -24,11 +24,11 @@ from pyllmcancel.server.generate import generate
 from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.media.parts import AudioPart
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.wire.field_names import FieldNames
-from pyllmcancel.server.wire.fields import ABSENT, Answer, GeneratingBody, absent
+from pyllmcancel.server.wire.fields import ABSENT, Answer, GeneratingBody, absent, optional
 from pyllmcancel.server.wire.sampling import extra
 
 if TYPE_CHECKING:
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
 
@@ -51,20 +51,18 @@ class TranscriptionBody(GeneratingBody):
     file: bytes = Field(
         description="The sound: WAV without compression, MP3 or FLAC.", json_schema_extra={"format": "binary"}
     )
-    prompt: str = Field(
-        INSTRUCTION, description="The instruction before the sound. As with llama-server, it takes the place of ours."
+    prompt: str = optional(
+        "The instruction before the sound. As with llama-server, it takes the place of ours.", default=INSTRUCTION
     )
-    language: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z -]{0,63}$")] | None = Field(
-        None, description="The language that is spoken; the instruction names it."
+    language: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z -]{0,63}$")] | None = optional(
+        "The language that is spoken; the instruction names it."
     )
-    response_format: Literal["json", "text", "verbose_json"] = Field(
-        "json",
-        description=(
-            "`verbose_json` adds the length, and has no segments, since models here give no times. A stream has `json`."
-        ),
+    response_format: Literal["json", "text", "verbose_json"] = optional(
+        "`verbose_json` adds the length, and has no segments, since models here give no times. A stream has `json`.",
+        default="json",
     )
-    temperature: float | None = Field(None, ge=0, le=100, description="0, the default, takes the likeliest token.")
-    max_tokens: int | None = Field(None, ge=1, lt=2**31, description=extra("llama-server's: limit of the answer."))
+    temperature: float | None = optional("0, the default, takes the likeliest token.", 0, 100)
+    max_tokens: int | None = extra("llama-server's: limit of the answer.", 1, lt=2**31)
 
     @field_validator("priority", "prefetch", "keep_going", "repetition_limit", mode="before")
     @classmethod
@@ -75,8 +73,7 @@ class TranscriptionBody(GeneratingBody):
         except ValueError:
             return value
 
-    def check(self) -> None:
-        """Raise InvalidRequestError for fields that contradict each other."""
+    def check(self, engine: Engine) -> None:
         if self.stream and self.response_format != "json":
             raise InvalidRequestError(f"a stream cannot have the form {self.response_format}", "response_format")
 
@@ -132,9 +129,9 @@ class TranscriptionDialect(Dialect):
     says_done = True
 
     def __init__(self, body: TranscriptionBody, turn: ChatTurn, seconds: float | None) -> None:
-        self._body = body
+        self._form, self._language = body.response_format, body.language
         self._seconds = seconds
-        self._n_audio = sum(token < 0 for token in turn.tokens)
+        self._n_audio = sum(token < 0 for token in turn.prompts[0])
         self._parser = turn.new_parser()
         self._said: list[str] = []
 
@@ -148,11 +145,11 @@ class TranscriptionDialect(Dialect):
 
     def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | str:
         text = "".join(map(self._text, deltas)).strip()
-        if self._body.response_format == "text":
+        if self._form == "text":
             return text + "\n"
         answer: Transcription = {"text": text, "usage": self._usage(usage)}
-        if self._body.response_format == "verbose_json":
-            answer |= {"task": "transcribe", "language": self._body.language, "duration": self._seconds}
+        if self._form == "verbose_json":
+            answer |= {"task": "transcribe", "language": self._language, "duration": self._seconds}
         return answer
 
     def _text(self, delta: Delta) -> str:
@@ -186,7 +183,6 @@ async def transcriptions(
     incoming: Annotated[Incoming[TranscriptionBody], reads(TranscriptionBody, is_form=True)],
 ) -> Any:
     body = incoming.body
-    body.check()
 
     def work(pause: Pause) -> float | None:
         """Return the sound's length for an answer that has it. A bad sound is refused where every sound is."""
@@ -199,4 +195,4 @@ async def transcriptions(
         seconds = await incoming.prepare(work)
         chat = incoming.asking(body.as_chat(), NAMES)
         turn = await chat_turn(chat)
-        return await generate(chat, [turn.tokens], turn.params, TranscriptionDialect(body, turn, seconds))
+        return await generate(turn, TranscriptionDialect(body, turn, seconds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
@@ -14,11 +14,13 @@ from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
 from pyllmcancel.server.wire import form
-from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, between
+from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, optional
 from pyllmcancel.server.wire.form import FormatBody
-from pyllmcancel.server.wire.generation import MAX_LOGPROBS
-from pyllmcancel.server.wire.llama_fields import LoraFields
+from pyllmcancel.server.wire.generation import MAX_LOGPROBS, LoraFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, SamplingFields, Switch
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine.engine import Engine
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -97,7 +99,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     instructions: str | None = Field(None, description="Instructions that the model gets before everything else.")
     stream: Switch = Field(False, description="Answer in server-sent events while the response is generated.")
     stream_options: StreamOptions | None = None
-    max_output_tokens: int | None = between(1, MAX_INT, "Limit of the answer's tokens, reasoning included.")
+    max_output_tokens: int | None = optional("Limit of the answer's tokens, reasoning included.", 1, MAX_INT)
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
         None,
         description="Functions and custom tools that the model may call; hosted tools such as web search are ignored.",
@@ -107,7 +109,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
     text: TextConfig | None = Field(None, description="Form that the text must have.")
     reasoning: Reasoning | None = None
-    top_logprobs: int | None = between(0, MAX_LOGPROBS, f"With `{LOGPROBS}` in `include`: likeliest tokens to report.")
+    top_logprobs: int | None = optional(f"With `{LOGPROBS}` in `include`: likeliest tokens to report.", 0, MAX_LOGPROBS)
     include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")
     truncation: Literal["auto", "disabled"] | None = Field(None, description="An input too long is refused, never cut.")
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
@@ -143,8 +145,7 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     def includes(self, what: str) -> bool:
         return what in (self.include or ())
 
-    def check(self) -> None:
-        """Raise InvalidRequestError if the request cannot be served."""
+    def check(self, engine: Engine) -> None:
         check_include(self.include or ())
         if self.background and self.store is False:
             raise InvalidRequestError("a response in the background needs store to be true", "background")

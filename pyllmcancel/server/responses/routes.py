@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 
 from pyllmcancel.pausing import Pause
 from pyllmcancel.server.behind import link_of
-from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
 from pyllmcancel.server.errors.responses import ApiError
@@ -29,7 +29,6 @@ from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
-from pyllmcancel.server.wire.field_names import FieldNames
 
 router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
 
@@ -43,7 +42,6 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
 @router.post("/responses", include_in_schema=False)
 async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
     request, body = incoming.http, incoming.body
-    body.check()
     stored = await will_be_stored(request, body)
     table = body.table()
     body.note_passed_over(table)
@@ -59,7 +57,7 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
         if stored:
             keep, owner = responses_of(request).keep, owner_of(request.scope)
             dialect.store = partial(keep, owner, input_items, replaces=begins_anew(request))
-        return await generate(chat, [turn.tokens], turn.params, dialect)
+        return await generate(turn, dialect)
 
 
 @router.post(
@@ -69,13 +67,12 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
     responses=answers(InputTokens),
 )
 async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
-    incoming.body.check()
     table = incoming.body.table()
     names = names_of(table)
     with names.in_errors():
         _, chat = await conversation_of(incoming, table, names)
         turn = await chat_turn(chat)
-    return InputTokens(object="response.input_tokens", input_tokens=len(turn.tokens))
+    return InputTokens(object="response.input_tokens", input_tokens=len(turn.prompts[0]))
 
 
 def names_of(table: ToolTable) -> FieldNames:
@@ -87,7 +84,7 @@ async def in_background(
 ) -> Any:
     """Answer after the response's beginning has been stored."""
     chat.request.client = None  # the client may leave
-    submitted = await submit(chat, [turn.tokens], turn.params)
+    submitted = await submit(turn)
     background = await responses_of(chat.http).begin(submitted, dialect, items, replaces=begins_anew(chat.http))
     if stream:
         return KeptResponse(background, ping_interval=chat.state.config.sse_ping_interval)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.chat.tools import NAME, Parameters
+from pyllmcancel.server.chat.body import NAME, Parameters
 from pyllmcancel.server.wire.fields import RequestBody, Sent
 
 ToolName = Annotated[str, Field(pattern=f"^{NAME}$", examples=["get_weather"])]

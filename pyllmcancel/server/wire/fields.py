@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PrivateAttr,
     StrictBool,
@@ -68,9 +69,11 @@ def absent(description: str | None = None) -> Any:
     return Field(default=None, description=description)
 
 
-def between(least: float, most: float, description: str, *, default: Any = None) -> Any:
-    """Describe a field for a number between these two, both included."""
-    return Field(default, ge=least, le=most, description=description)
+def optional(
+    description: str, least: float | None = None, most: float | None = None, *, default: Any = None, **more: Any
+) -> Any:
+    """Describe a field that may be left out, or null. A number is between these two, both included."""
+    return Field(default, ge=least, le=most, description=description, **more)
 
 
 ABSENT = absent()
@@ -115,13 +118,26 @@ class Sent(BaseModel):
         return value not in ("", [], {}) or name not in wire_fields(cls) or takes_empty(cls, name, type(value))
 
 
+def kind_of(sent: Any) -> str | None:
+    """Return the type of an object, as it was sent or once it is validated; None if it names none."""
+    kind = sent.get("type") if isinstance(sent, dict) else getattr(sent, "type", None)
+    return kind if isinstance(kind, str) else None
+
+
+def text_or(parts: str) -> Discriminator:
+    """Tell texts from lists, by their tags. The form is known first, so that an error is about the one that was
+    meant.
+    """
+    return Discriminator(lambda content: "text" if isinstance(content, str) else parts)
+
+
 def of_known_types(what: str, is_known: Callable[[str], object], supported: str = "") -> BeforeValidator:
     """Refuse objects of other types in words: pydantic's own error would list every type that an object is not."""
 
     def check(sent: Any) -> Any:
         for one in sent if isinstance(sent, list) else [sent]:
-            kind = one.get("type") if isinstance(one, dict) else None
-            if isinstance(kind, str) and kind and not is_known(kind):
+            kind = kind_of(one)
+            if kind and not is_known(kind):
                 raise ValueError(f"{what} of type {kind[:100]!r} is not supported{supported}")
         return sent
 
@@ -169,8 +185,8 @@ class RequestBody(Sent):
 
     _ignore: Callable[[str], None] | None = PrivateAttr(None)  # set once, by the reader of the body
 
-    def check_against(self, engine: Engine) -> None:
-        """Compare the body with the engine; InvalidRequestError if the engine cannot serve it."""
+    def check(self, engine: Engine) -> None:
+        """Raise InvalidRequestError for fields that contradict each other, or that the engine cannot serve."""
 
     def ignore(self, field: str) -> None:
         """Note that a field has no effect; ApiError if such fields are refused."""
@@ -195,69 +211,54 @@ Priority = Annotated[
 class GeneratingBody(RequestBody):
     """The base of bodies that generate: the request's groups, and the form of its answer."""
 
-    # This body's name of the field that the engine calls the prompt.
-    prompt_field: ClassVar[str] = "prompt"
     # Requests of different classes never supersede each other, unless they name a key; requests without a class never
     # do.
     request_class: ClassVar[str | None] = None
 
-    model: Name | None = Field(None, description="Any name is served; the answer names the model that generated it.")
+    model: Name | None = optional("Any name is served; the answer names the model that generated it.")
     stream: bool = False
-    session_id: str | None = Field(
-        None,
+    session_id: str | None = optional(
+        "Ours: the group that the request belongs to; a session's cancel ends all its live requests.",
         min_length=1,
         max_length=MAX_SESSION_ID,
-        description="Ours: the group that the request belongs to; a session's cancel ends all its live requests.",
     )
-    parent_session_id: str | None = Field(
-        None,
+    parent_session_id: str | None = optional(
+        "Ours: the session whose child `session_id` is; a cancel of the parent reaches it, too.",
         min_length=1,
         max_length=MAX_SESSION_ID,
-        description="Ours: the session whose child `session_id` is; a cancel of the parent reaches it, too.",
     )
-    supersede: str | None = Field(
-        None,
+    supersede: str | None = optional(
+        "Ours: a key under which at most one request lives; the newest cancels the older one.",
         min_length=1,
         max_length=MAX_SESSION_ID,
-        description="Ours: a key under which at most one request lives; the newest cancels the older one.",
     )
-    priority: Priority = Field(
-        0,
-        description=(
-            "Ours: -1 for background work, 1 for requests that a user waits for, or any other integer; compared among"
-            " requests of the same API key. The highest is first, with `--low-priority-first` the lowest. `idle`: the"
-            " request computes only while no others do, whatever their key."
-        ),
+    priority: Priority = optional(
+        "Ours: -1 for background work, 1 for requests that a user waits for, or any other integer; compared among"
+        " requests of the same API key. The highest is first, with `--low-priority-first` the lowest. `idle`: the"
+        " request computes only while no others do, whatever their key.",
+        default=0,
     )
-    prefetch: StrictBool = Field(
-        False, description="Ours: computes the prompt only, as an idle request, and keeps it for a later request."
+    prefetch: StrictBool = optional(
+        "Ours: computes the prompt only, as an idle request, and keeps it for a later request.", default=False
     )
-    timeout: float | None = Field(
-        None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
+    timeout: float | None = optional("Ours: deadline in seconds, time in the queue included.", most=MAX_TIMEOUT, gt=0)
+    queue_timeout: float | None = optional(
+        "Ours: seconds in which the request must get a slot.", most=MAX_TIMEOUT, gt=0
     )
-    queue_timeout: float | None = Field(
-        None, gt=0, le=MAX_TIMEOUT, description="Ours: seconds in which the request must get a slot."
+    idle_timeout: float | None = optional(
+        "Ours: seconds of silence between two tokens that end the request.", most=MAX_TIMEOUT, gt=0
     )
-    idle_timeout: float | None = Field(
-        None, gt=0, le=MAX_TIMEOUT, description="Ours: seconds of silence between two tokens that end the request."
+    repetition_limit: StrictBool | Annotated[StrictInt, Field(ge=0, le=MAX_REPETITION)] | None = optional(
+        "Ours: ends an answer whose last tokens, this number of them and four periods at least, repeat themselves;"
+        f" true: {REPETITION_LIMIT}; 0 or false: never."
     )
-    repetition_limit: StrictBool | Annotated[StrictInt, Field(ge=0, le=MAX_REPETITION)] | None = Field(
-        None,
-        description=(
-            "Ours: ends an answer whose last tokens, this number of them and four periods at least, repeat themselves;"
-            f" true: {REPETITION_LIMIT}; 0 or false: never."
-        ),
-    )
-    keep_going: StrictBool | Annotated[float, Field(gt=0, le=MAX_TIMEOUT)] | None = Field(
-        None,
-        description=(
-            "Ours: the stream goes on when its client leaves, and can be taken up by `GET /v1/stream/{request id}`;"
-            " a number limits the seconds without a reader."
-        ),
+    keep_going: StrictBool | Annotated[float, Field(gt=0, le=MAX_TIMEOUT)] | None = optional(
+        "Ours: the stream goes on when its client leaves, and can be taken up by `GET /v1/stream/{request id}`;"
+        " a number limits the seconds without a reader."
     )
     user: Name | None = None
     safety_identifier: Name | None = None
-    prompt_cache_key: Name | None = Field(None, min_length=1, description="As `session_id`, if that is not given.")
+    prompt_cache_key: Name | None = optional("As `session_id`, if that is not given.", min_length=1)
 
     @property
     def only_warms(self) -> bool:
@@ -273,20 +274,6 @@ class GeneratingBody(RequestBody):
     def end_user(self) -> str | None:
         """The client's own user, for ``--supersede user``."""
         return self.user or self.safety_identifier
-
-    @property
-    def ping_interval(self) -> int | None:
-        """The seconds of silence before a ping, 0 or less for no pings; None: the server's default."""
-        return None
-
-    def own_name(self, param: str | None) -> str | None:
-        """Return this body's name of the field that the engine calls `param`."""
-        return self.prompt_field if param == "prompt" else param
-
-
-def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
-    """Return the stop strings of a body's `stop`; empty ones are ignored."""
-    return tuple(text for text in ([stop] if isinstance(stop, str) else stop or []) if text)
 
 
 def seconds(milliseconds: int | None) -> float | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.wire.fields import Name, RequestBody, Sent
+from pyllmcancel.server.wire.fields import Name, RequestBody, Sent, optional
 from pyllmcancel.server.wire.sampling import NO_EFFECT, extra
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -38,9 +39,7 @@ class TextFormat(FormatBody):
 class JsonObjectFormat(FormatBody):
     type: Literal["json_object"]
     # A field cannot have the name of one of its class's methods.
-    schema_: dict[str, Any] | None = Field(
-        None, alias="schema", description="Not in OpenAI's API: llama-server's name for a schema."
-    )
+    schema_: dict[str, Any] | None = optional("Not in OpenAI's API: llama-server's name for a schema.", alias="schema")
 
 
 class SchemaOfFormat(FormatBody):
@@ -51,19 +50,16 @@ class SchemaOfFormat(FormatBody):
         description="Schema that the answer obeys.",
         examples=[{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}],
     )
-    strict: bool | None = Field(
-        None,
-        description=(
-            "If true, a schema that cannot be enforced is refused; otherwise that part is ignored and reported."
-        ),
+    strict: bool | None = optional(
+        "If true, a schema that cannot be enforced is refused; otherwise that part is ignored and reported."
     )
 
 
 class JsonSchemaFormat(FormatBody):
     type: Literal["json_schema"]
     json_schema: SchemaOfFormat | None = None
-    schema_: dict[str, Any] | None = Field(
-        None, alias="schema", description="Not in OpenAI's API: llama-server's schema without a name."
+    schema_: dict[str, Any] | None = optional(
+        "Not in OpenAI's API: llama-server's schema without a name.", alias="schema"
     )
 
     @model_validator(mode="after")
@@ -122,40 +118,31 @@ Form = NamedSchema | NamedRule | Gbnf
 
 
 class FormFields(Sent):
-    response_format: ResponseFormat | None = Field(
-        None, description="The form that the text must have.", examples=[{"type": "json_object"}]
+    response_format: ResponseFormat | None = optional(
+        "The form that the text must have.", examples=[{"type": "json_object"}]
     )
-    json_schema: dict[str, Any] | None = Field(
-        None, description=extra("The answer is JSON that obeys this schema."), examples=[{"type": "object"}]
+    json_schema: dict[str, Any] | None = extra(
+        "The answer is JSON that obeys this schema.", examples=[{"type": "object"}]
     )
-    grammar: str | None = Field(
-        None,
-        description=extra("GBNF whose root rule is `root`: the answer obeys it."),
-        examples=['root ::= "yes" | "no"'],
+    grammar: str | None = extra(
+        "GBNF whose root rule is `root`: the answer obeys it.", examples=['root ::= "yes" | "no"']
     )
-    guided_json: dict[str, Any] | str | None = Field(None, description=extra("vLLM's: as `json_schema`."))
-    guided_regex: Pattern | None = Field(None, description=extra("vLLM's: the whole answer matches it."))
-    guided_choice: Choices | None = Field(None, description=extra("vLLM's: the answer is one of these texts."))
-    guided_grammar: str | None = Field(
-        None, description=extra("vLLM's: GBNF whose root rule is `root`, or Lark whose first rule is `start`.")
-    )
-    guided_decoding_backend: str | None = Field(None, description=extra(f"{NO_EFFECT} there is only one backend."))
-    structured_outputs: StructuredOutputs | None = Field(None, description=extra("vLLM's: all of these in one object."))
-    format: Literal["", "json"] | dict[str, Any] | None = Field(
-        None, description=extra("Ollama's: `json`, or a schema.")
-    )
+    guided_json: dict[str, Any] | str | None = extra("vLLM's: as `json_schema`.")
+    guided_regex: Pattern | None = extra("vLLM's: the whole answer matches it.")
+    guided_choice: Choices | None = extra("vLLM's: the answer is one of these texts.")
+    guided_grammar: str | None = extra("vLLM's: GBNF whose root rule is `root`, or Lark whose first rule is `start`.")
+    guided_decoding_backend: str | None = extra(f"{NO_EFFECT} there is only one backend.")
+    structured_outputs: StructuredOutputs | None = extra("vLLM's: all of these in one object.")
+    format: Literal["", "json"] | dict[str, Any] | None = extra("Ollama's: `json`, or a schema.")
 
-    def answer_form(self, *, calls: bool = False) -> Form | None:
-        """Return the form that the text must have; InvalidRequestError if two fields name one. If `calls`, tools may be
-        called as well.
-        """
-        first, *others = [*self._forms(), None]
-        if others and (second := others[0]) is not None and first is not None:
-            message = f"{second.param} cannot be combined with {first.param}: an answer has one form"
-            raise InvalidRequestError(message, second.param)
-        if calls and isinstance(first, NamedRule | Gbnf):
-            raise InvalidRequestError(f"{first.param} cannot be combined with tools", first.param)
-        return first
+    @cached_property
+    def form(self) -> Form | None:
+        """The form that the text must have; InvalidRequestError if two fields name one."""
+        forms = list(self._forms())
+        if len(forms) > 1:
+            message = f"{forms[1].param} cannot be combined with {forms[0].param}: an answer has one form"
+            raise InvalidRequestError(message, forms[1].param)
+        return forms[0] if forms else None
 
     def _forms(self) -> Iterator[Form]:
         match self.response_format:
@@ -167,49 +154,39 @@ class FormFields(Sent):
                 yield regex_rule(pattern, "response_format")
             case GrammarFormat(grammar=grammar):
                 yield grammar_form(grammar, "response_format")
-        if self.json_schema is not None:
-            yield NamedSchema(self.json_schema, "json_schema", lenient=True)
-        if self.format:
-            schema = ANY_OBJECT if self.format == "json" else schema_of(self.format, "format")
-            yield NamedSchema(schema, "format", lenient=True)
-        guided = (self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar)
-        yield from vllm_forms(*guided, params=("guided_json", "guided_regex", "guided_choice", "guided_grammar"))
-        if (outputs := self.structured_outputs) is not None:
-            wanted = ANY_OBJECT if outputs.json_object and outputs.json_ is None else outputs.json_
-            params = ("structured_outputs",) * 4
-            yield from vllm_forms(wanted, outputs.regex, outputs.choice, outputs.grammar, params=params)
-        if self.grammar:
-            yield Gbnf(self.grammar, "grammar")
+        outputs = self.structured_outputs or StructuredOutputs.model_validate({})
+        table: list[tuple[str, Callable[[Any, str], Form], Any]] = [
+            ("json_schema", schema_form, self.json_schema),
+            ("format", schema_form, ANY_OBJECT if self.format == "json" else self.format or None),
+            ("guided_json", schema_form, self.guided_json),
+            ("guided_regex", regex_rule, self.guided_regex),
+            ("guided_choice", choice_form, self.guided_choice),
+            ("guided_grammar", grammar_form, self.guided_grammar or None),
+            ("structured_outputs", schema_form, outputs.json_),
+            ("structured_outputs", schema_form, ANY_OBJECT if outputs.json_object and outputs.json_ is None else None),
+            ("structured_outputs", regex_rule, outputs.regex),
+            ("structured_outputs", choice_form, outputs.choice),
+            ("structured_outputs", grammar_form, outputs.grammar or None),
+            ("grammar", Gbnf, self.grammar or None),
+        ]
+        yield from (make(given, param) for param, make, given in table if given is not None)
 
 
-def vllm_forms(
-    schema: Mapping[str, Any] | str | None,
-    regex: str | None,
-    choice: list[str] | None,
-    grammar: str | None,
-    params: tuple[str, ...],
-) -> Iterator[Form]:
-    if schema is not None:
-        yield NamedSchema(schema_of(schema, params[0]), params[0], lenient=True)
-    if regex is not None:
-        yield regex_rule(regex, params[1])
-    if choice is not None:
-        yield Gbnf("root ::= " + " | ".join(map(gbnf_text, choice)), params[2])
-    if grammar:
-        yield grammar_form(grammar, params[3])
-
-
-def schema_of(given: Mapping[str, Any] | str, param: str) -> Mapping[str, Any]:
-    """Return a schema, which may be given as JSON in a text."""
-    if isinstance(given, Mapping):
-        return given
-    try:
-        found = json.loads(given)
-    except ValueError:
-        found = None
+def schema_form(given: Mapping[str, Any] | str, param: str) -> NamedSchema:
+    """Return the form of a schema, which may be given as JSON in a text."""
+    found: Any = given
+    if isinstance(given, str):
+        try:
+            found = json.loads(given)
+        except ValueError:
+            found = None
     if not isinstance(found, dict):
         raise InvalidRequestError("must be a JSON schema, or a text that is one", param)
-    return found
+    return NamedSchema(found, param, lenient=True)
+
+
+def choice_form(texts: list[str], param: str) -> Gbnf:
+    return Gbnf("root ::= " + " | ".join(map(gbnf_text, texts)), param)
 
 
 def grammar_form(text: str, param: str) -> Form:

@@ -1,4 +1,5 @@
-"""The fields of OpenAI's two endpoints that generate; each is OpenAI's unless its description says otherwise.
+"""The fields of bodies that generate: those that llama-server's dialect has, too, and those of OpenAI's two endpoints.
+Each is OpenAI's unless its description says otherwise.
 
 Other servers' fields for the same thing are accepted, too: llama-server's, vLLM's and Ollama's. Fields for the choice
 of tokens are in `sampling`, for the form of the answer in `form`; the rest is in `unknown_fields`.
@@ -10,21 +11,177 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.params import GenerationParams
-from pyllmcancel.server.wire.fields import Name, RequestBody, Sent, TokenId, between, stop_strings
+from pyllmcancel.server.limits import MAX_FIELD_PATH
+from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, TokenId, optional, seconds
 from pyllmcancel.server.wire.form import FormFields, Gbnf
-from pyllmcancel.server.wire.llama_fields import DraftFields, LlamaFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 
 if TYPE_CHECKING:
-    from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.server.config import ServerConfig
+
+MAX_PREDICTED_PARTS = 1_024
+
+DraftLimit = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=MAX_INT,
+        validation_alias="speculative.n_max",
+        serialization_alias="speculative.n_max",
+        description=(
+            "llama-server's: limit of drafted tokens in a step, if it is below `--draft-max`; 0: nothing is drafted,"
+            " and nothing is taken from an earlier answer."
+        ),
+    ),
+]
+
+
+class PredictedText(RequestBody):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class Prediction(RequestBody):
+    type: Literal["content"]
+    content: str | Annotated[list[PredictedText], Field(min_length=1, max_length=MAX_PREDICTED_PARTS, fail_fast=True)]
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+MAX_ADAPTERS = 1_024
+
+
+class LoraScale(RequestBody):
+    id: int = Field(ge=0, le=MAX_INT, description="Number of an adapter, as `/lora-adapters` lists them.")
+    scale: float = Field(0.0, allow_inf_nan=False)
+
+
+LoraScales = Annotated[list[LoraScale], Field(max_length=MAX_ADAPTERS, fail_fast=True)]
+
+
+class LoraFields(Sent):
+    lora: LoraScales | None = optional(
+        "llama-server's: the LoRA adapters that compute this request, and their scales; others have 0. Without it,"
+        " the scales are those of `/lora-adapters`.",
+        examples=[[{"id": 0, "scale": 1.0}]],
+    )
+
+
+def described_as_list(schema: dict[str, Any]) -> None:
+    scales = schema["properties"]["scales"]
+    schema.clear()
+    schema.update(scales)
+
+
+class LoraScalesBody(RequestBody):
+    """The body of ``POST /lora-adapters``: a list, unlike all others."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=described_as_list)
+
+    scales: LoraScales
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, sent: Any) -> Any:
+        if not isinstance(sent, list):
+            raise ValueError("the body must be a list of objects with id and scale")
+        return {"scales": sent}
+
+
+def pairs(scales: list[LoraScale]) -> tuple[tuple[int, float], ...]:
+    return tuple((entry.id, entry.scale) for entry in scales)
+
+
+class LlamaFields(LoraFields, GeneratingBody):
+    stop: Stops = None
+    n_indent: int | None = optional(
+        "llama-server's: a line with fewer blanks at its beginning ends the answer.", 0, 1000
+    )
+    t_max_prompt_ms: int | None = optional(
+        "llama-server's: time limit for the prompt, after which the answer is empty.", -1, MAX_MS
+    )
+    t_max_predict_ms: int | None = optional(
+        "llama-server's: time limit from the first token, which applies once the answer has a line feed.", -1, MAX_MS
+    )
+    cache_prompt: bool | None = optional(
+        "llama-server's: start from the longest cached prefix of the prompt (the default)."
+    )
+    draft_max: DraftLimit = None
+    id_slot: int | None = optional(
+        "llama-server's: the slot from whose prefix the request goes on, with `--slot-save-path`; -1: any. Without"
+        " that option it has no effect: every slot can use what any other has computed.",
+        -1,
+        MAX_INT,
+    )
+    sse_ping_interval: int | None = optional(
+        "llama-server's: seconds of silence until a ping; -1: no pings.", -1, MAX_INT
+    )
+    response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = optional(
+        "llama-server's: answer with these fields only, if not in a stream; `a/b` is the field b of a. A chat or a"
+        " completion of OpenAI's dialect that has none of them is whole.",
+        max_length=128,
+        fail_fast=True,
+    )
+    timings_per_token: bool | None = optional("llama-server's: add timings to every event, not to the last one only.")
+    return_progress: bool | None = optional("llama-server's: stream the progress while the prompt is computed.")
+    return_tokens: bool | None = optional("llama-server's: add the generated tokens as `tokens`.")
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The limit of an answer's tokens; None if only the context limits them."""
+        raise NotImplementedError
+
+    @property
+    def only_warms(self) -> bool:
+        return self.most_tokens == 0
+
+    @property
+    def engine_names(self) -> dict[str, str]:
+        """The body's names of fields, by the engine's, where the two differ."""
+        return {}
+
+    def limits(self, config: ServerConfig) -> dict[str, Any]:
+        """Return the fields of GenerationParams that are made of these, within the limits of the server."""
+        return {
+            "max_tokens": 0 if self.prefetch else config.limited(self.most_tokens),
+            "repetition_limit": config.repetition(self.repetition_limit),
+            "stop": tuple(text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or ()) if text),
+            "timeout": self.timeout,
+            "queue_timeout": self.queue_timeout,
+            "idle_timeout": self.idle_timeout,
+            "reuse_prefix": self.cache_prompt is not False,
+            "max_prompt_seconds": seconds(self.t_max_prompt_ms),
+            "max_predict_seconds": seconds(self.t_max_predict_ms),
+            "min_indent": self.n_indent or 0,
+            "prompt_progress": bool(self.return_progress) and self.stream,
+            "draft_max": self.draft_max,
+            "adapters": pairs(self.lora) if self.lora else None,  # in llama-server, an empty list asks for nothing
+            "slot": self.id_slot if self.id_slot is not None and self.id_slot >= 0 else None,
+        }
+
+
+def chosen(whole: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """Return the values that `paths` name, each under its path. A path without a value is left out."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = whole
+        for key in path.split("/"):
+            if not isinstance(value, dict) or key not in value:
+                break
+            value = value[key]
+        else:
+            found[path] = value
+    return found
+
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
@@ -34,8 +191,8 @@ TokenList = Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS, fail_fast
 
 class StreamOptions(RequestBody):
     include_usage: Switch = Field(False, description="End with a chunk that has the usage and no choices.")
-    include_obfuscation: bool | None = Field(
-        None, description=f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
+    include_obfuscation: bool | None = optional(
+        f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
     )
 
 
@@ -47,73 +204,65 @@ class PromptCacheOptions(RequestBody):
 class AcceptedFields(Sent):
     """Fields that are known and have no effect on an answer, each with the reason why ignoring it is correct."""
 
-    metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = Field(
-        None, description=f"{NO_EFFECT} nothing is stored."
+    metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = optional(
+        f"{NO_EFFECT} nothing is stored."
     )
-    store: bool | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
-    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
-        None, description=f"{NO_EFFECT} how long a prefix is kept is up to `--cache-ram` and `--cache-disk`."
+    store: bool | None = optional(f"{NO_EFFECT} nothing is stored.")
+    service_tier: str | None = optional(f"{NO_EFFECT} there is one tier.")
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = optional(
+        f"{NO_EFFECT} how long a prefix is kept is up to `--cache-ram` and `--cache-disk`."
     )
-    prompt_cache_options: PromptCacheOptions | None = Field(
-        None, description=f"{NO_EFFECT} any cached prefix is used anyway."
+    prompt_cache_options: PromptCacheOptions | None = optional(f"{NO_EFFECT} any cached prefix is used anyway.")
+    n_keep: int | None = extra(f"{NO_EFFECT} no context is ever shifted.", -1, MAX_INT)
+    n_discard: int | None = extra(f"{NO_EFFECT} no context is ever shifted.", 0, MAX_INT)
+    n_cache_reuse: int | None = extra(f"{NO_EFFECT} cells are not moved.", 0, MAX_INT)
+    cache_salt: Name | None = extra(f"vLLM's. {NO_EFFECT} cached prefixes are never shared between API keys.")
+    request_id: Name | None = extra(f"vLLM's. {NO_EFFECT} `X-Request-Id` names a request.")
+    spaces_between_special_tokens: bool | None = extra(
+        f"vLLM's. {NO_EFFECT} the text has only the spaces that the model writes."
     )
-    n_keep: int | None = Field(None, ge=-1, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
-    n_discard: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
-    n_cache_reuse: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} cells are not moved."))
-    cache_salt: Name | None = Field(
-        None, description=extra(f"vLLM's. {NO_EFFECT} cached prefixes are never shared between API keys.")
-    )
-    request_id: Name | None = Field(None, description=extra(f"vLLM's. {NO_EFFECT} `X-Request-Id` names a request."))
-    spaces_between_special_tokens: bool | None = Field(
-        None, description=extra(f"vLLM's. {NO_EFFECT} the text has only the spaces that the model writes.")
-    )
-    include_reasoning: Literal[True] | None = Field(None, description=extra(f"{NO_EFFECT} nothing is left out."))
-    keep_alive: float | str | None = Field(None, description=extra(f"Ollama's. {NO_EFFECT} the model stays loaded."))
+    include_reasoning: Literal[True] | None = extra(f"{NO_EFFECT} nothing is left out.")
+    keep_alive: float | str | None = extra(f"Ollama's. {NO_EFFECT} the model stays loaded.")
 
 
-class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaFields):
+class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
     """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
 
     stream: Switch = Field(False, description="Answer in server-sent events while the text is generated.")
-    stream_options: StreamOptions | None = Field(None, description="Only allowed with `stream`.")
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Number of choices for each prompt [1].")
-    n_cmpl: int | None = Field(None, ge=1, le=MAX_CHOICES, description=extra("llama-server's name for `n`."))
-    stop: Stops = Field(None, description="Texts that end the answer, without being part of it.", examples=[["\n\n"]])
-    n_predict: int | None = between(
-        -1, MAX_INT, extra("llama-server's name for `max_tokens`, if that is not given; -1: no limit.")
+    stream_options: StreamOptions | None = optional("Only allowed with `stream`.")
+    prediction: Prediction | None = optional(
+        "Text that much of the answer is expected to consist of: the answer is the same, and comes faster.",
+        examples=[{"type": "content", "content": "def add(a, b):\n    return a + b\n"}],
     )
-    n_probs: int | None = between(
-        0, MAX_LOGPROBS, extra("llama-server's: report logprobs, with this number of the likeliest tokens.")
+    n: int | None = optional("Number of choices for each prompt [1].", 1, MAX_CHOICES)
+    n_cmpl: int | None = extra("llama-server's name for `n`.", 1, MAX_CHOICES)
+    stop: Stops = optional("Texts that end the answer, without being part of it.", examples=[["\n\n"]])
+    n_predict: int | None = extra(
+        "llama-server's name for `max_tokens`, if that is not given; -1: no limit.", -1, MAX_INT
     )
-    verbose: bool | None = Field(
-        None,
-        description=extra(
-            "Add `__verbose` to the answer, and to the chunk that ends a choice: the prompt as the model reads it, and"
-            " the raw text before it is parsed; of several choices, the first one's."
-        ),
+    n_probs: int | None = extra(
+        "llama-server's: report logprobs, with this number of the likeliest tokens.", 0, MAX_LOGPROBS
     )
-    min_tokens: int | None = between(
-        0, MAX_INT, extra("vLLM's: minimum of tokens before the answer may end by itself.")
+    verbose: bool | None = extra(
+        "Add `__verbose` to the answer, and to the chunk that ends a choice: the prompt as the model reads it, and"
+        " the raw text before it is parsed; of several choices, the first one's."
     )
-    stop_token_ids: TokenList | None = Field(None, description=extra("vLLM's: tokens that end the answer."))
-    allowed_token_ids: TokenList | None = Field(
-        None, min_length=1, description=extra("vLLM's: the only tokens that the answer may have.")
+    min_tokens: int | None = extra("vLLM's: minimum of tokens before the answer may end by itself.", 0, MAX_INT)
+    stop_token_ids: TokenList | None = extra("vLLM's: tokens that end the answer.")
+    allowed_token_ids: TokenList | None = extra("vLLM's: the only tokens that the answer may have.", min_length=1)
+    skip_special_tokens: bool | None = extra("vLLM's. false: control tokens are in the text.")
+    include_stop_str_in_output: bool | None = extra(
+        "vLLM's: the text includes the stop string or stop token that ended it."
     )
-    skip_special_tokens: bool | None = Field(None, description=extra("vLLM's. false: control tokens are in the text."))
-    include_stop_str_in_output: bool | None = Field(
-        None, description=extra("vLLM's: the text includes the stop string or stop token that ended it.")
+    truncate_prompt_tokens: int | None = extra(
+        "vLLM's: keep only this number of the prompt's last tokens; -1: all that fit.", -1, MAX_INT
     )
-    truncate_prompt_tokens: int | None = between(
-        -1, MAX_INT, extra("vLLM's: keep only this number of the prompt's last tokens; -1: all that fit.")
+    options: OllamaOptions | None = extra(
+        "Ollama's: samplers and limits, which apply if the body has no field of the same meaning."
     )
-    options: OllamaOptions | None = Field(
-        None,
-        description=extra("Ollama's: samplers and limits, which apply if the body has no field of the same meaning."),
-    )
-    num_ctx: int | None = between(0, MAX_INT, extra("Ollama's. Without effect; reported if the context is smaller."))
+    num_ctx: int | None = extra("Ollama's. Without effect; reported if the context is smaller.", 0, MAX_INT)
 
     @model_validator(mode="after")
     def _with_other_names(self) -> OpenAIBody:
@@ -133,85 +282,67 @@ class OpenAIBody(SamplingFields, FormFields, DraftFields, AcceptedFields, LlamaF
         return self.n or 1
 
     @property
-    def most_tokens(self) -> int | None:
-        """The limit of an answer's tokens; None if only the context limits them."""
-        raise NotImplementedError
-
-    @property
     def most_logprobs(self) -> int | None:
         """The number of alternatives beside each token; None: no logprobs."""
         raise NotImplementedError
 
     @property
-    def only_warms(self) -> bool:
-        return self.most_tokens == 0
+    def n_logprobs(self) -> int | None:
+        """As `most_logprobs`, for the engine."""
+        return self.most_logprobs
 
     @property
     def predicted(self) -> str:
         """The predicted text; empty if there is none, or if nothing is to be drafted."""
         return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text
 
-    def check_against(self, engine: Engine) -> None:
+    @property
+    def engine_names(self) -> dict[str, str]:
+        return {} if self.form is None else {"grammar": self.form.param}
+
+    def check(self, engine: Engine) -> None:
         options = None if self.options is None else self.options.num_ctx
         for name, given in (("num_ctx", self.num_ctx), ("options.num_ctx", options)):
             if given is not None and given > engine.n_ctx:
                 self.ignore(name)
-
-    def own_name(self, param: str | None) -> str | None:
-        form = self.answer_form() if param == "grammar" else None
-        return super().own_name(param) if form is None else form.param
-
-    def answer_schema(self, *, calls: bool = False) -> NamedSchema | NamedRule | None:
-        """The form, if it is not a grammar for the sampler."""
-        form = self.answer_form(calls=calls)
-        return None if isinstance(form, Gbnf) else form
-
-    def check(self) -> None:
-        """Raise InvalidRequestError for fields that contradict each other."""
         if self.includes_usage and not self.stream:
             raise InvalidRequestError("stream_options are for streams only", "stream_options")
-        if self.limits_tokens and isinstance(self.answer_form(), Gbnf):
+        if isinstance(self.form, Gbnf) and self.limit_field:
             raise InvalidRequestError("a grammar cannot be combined with other limits on tokens", self.limit_field)
-        if self.limits_tokens and "infill" in (self.samplers or ()):
+        if self.limit_field and "infill" in (self.samplers or ()):
             raise InvalidRequestError("the sampler infill cannot be combined with limits on tokens", self.limit_field)
 
     def generation_params(
-        self, defaults: SamplingParams, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+        self, config: ServerConfig, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
     ) -> GenerationParams:
-        """Return the parameters of generation, with `defaults` for those that the client leaves open."""
-        form = self.answer_form()
-        grammar = form.text if isinstance(form, Gbnf) else ""
+        """Return the parameters of generation, with the server's defaults for those that the client leaves open."""
+        grammar = self.form.text if isinstance(self.form, Gbnf) else ""
+        given = self.given() | {"grammar": grammar, "n_logprobs": self.n_logprobs}
         return GenerationParams(
-            sampling=replace(defaults, **self.given(), grammar=grammar, n_logprobs=self.most_logprobs),
+            sampling=replace(config.request_defaults(), **given),
             n=self.n_generated,
-            max_tokens=self.most_tokens,
             constraint=constraint,
             prediction=prediction,
-            **self.limits(),
+            **self.limits(config),
         )
 
-    def limits(self) -> dict[str, Any]:
-        return super().limits() | {
-            "stop": stop_strings(self.stop),
+    def limits(self, config: ServerConfig) -> dict[str, Any]:
+        return super().limits(config) | {
             "all_visible": self.skip_special_tokens is False,
             "stop_tokens": frozenset(self.stop_token_ids or ()),
             "stop_shown": bool(self.include_stop_str_in_output),
         }
 
     @property
-    def limits_tokens(self) -> bool:
-        return bool(self.min_tokens) or self.allowed_token_ids is not None
-
-    @property
-    def limit_field(self) -> str:
-        """The field that limits tokens."""
-        return "min_tokens" if self.min_tokens else "allowed_token_ids"
+    def limit_field(self) -> str | None:
+        """The field that limits tokens; None if there is none."""
+        return "min_tokens" if self.min_tokens else None if self.allowed_token_ids is None else "allowed_token_ids"
 
     def token_limits(
         self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
     ) -> ConstraintFactory | None:
         """Return `form` with the limits on tokens, which are of a vocabulary of `n_vocab`."""
-        if not self.limits_tokens:
+        if not self.limit_field:
             return form
         allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
         if allowed is not None and max(allowed) >= n_vocab:

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
 from pyllmcancel.sampling import SAMPLER_LETTERS, SAMPLERS, SamplingParams
 from pyllmcancel.server.limits import MAX_BIASES
-from pyllmcancel.server.wire.fields import RENAMED, SAMPLER_NAMES, RequestBody, Sent, Stop, between
+from pyllmcancel.server.wire.fields import RENAMED, SAMPLER_NAMES, RequestBody, Sent, Stop, optional
 
 MAX_INT = 2**31 - 1
 
 
 def sampler(least: float, most: float, meaning: str) -> Any:
-    return between(least, most, f"llama.cpp's: {meaning}")
+    return optional(f"llama.cpp's: {meaning}", least, most)
 
 
 class SamplerFields(Sent):
     """Fields for the samplers. A field that is left out has the value the server was started with."""
 
-    top_p: float | None = between(0, 1, "Choose among the likeliest tokens that make up this probability.")
-    seed: int | None = Field(
-        None,
-        ge=-(2**63),
-        lt=2**64,
-        description="The same seed gives the same text; -1 or no seed draws a random one.",
-        examples=[7],
+    top_p: float | None = optional("Choose among the likeliest tokens that make up this probability.", 0, 1)
+    seed: int | None = optional(
+        "The same seed gives the same text; -1 or no seed draws a random one.", -(2**63), lt=2**64, examples=[7]
     )
-    samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
-        None,
-        description="llama.cpp's: samplers to apply, in their order: names, or a text of their letters.",
-        examples=[list(SAMPLERS)],
+    samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = optional(
+        "llama.cpp's: samplers to apply, in their order: names, or a text of their letters.", examples=[list(SAMPLERS)]
     )
-    ignore_eos: bool | None = Field(None, description="llama.cpp's: generate past the model's end of the answer.")
-    post_sampling_probs: bool | None = Field(
-        None,
-        description="llama-server's: report logprobs after truncation and temperature, instead of the model's own.",
+    ignore_eos: bool | None = optional("llama.cpp's: generate past the model's end of the answer.")
+    post_sampling_probs: bool | None = optional(
+        "llama-server's: report logprobs after truncation and temperature, instead of the model's own."
     )
     top_k: int | None = sampler(-1, MAX_INT, "keep the k likeliest tokens; 0 or less keeps all.")
     min_p: float | None = sampler(0, 1, "drop tokens that are less likely than this times the likeliest.")
@@ -63,9 +56,9 @@ class SamplerFields(Sent):
     mirostat: int | None = sampler(0, 2, "1 or 2: Mirostat instead of truncation.")
     mirostat_tau: float | None = sampler(0, 1000, "Mirostat's target entropy.")
     mirostat_eta: float | None = sampler(0, 1000, "Mirostat's learning rate.")
-    backend_sampling: bool | None = Field(None, description="llama.cpp's: without effect on the answer.")
-    adaptive_target: float | None = Field(None, le=1, description="llama.cpp's: not supported, unless negative: off.")
-    adaptive_decay: float | None = Field(None, ge=0, le=0.99, description="llama.cpp's: without effect.")
+    backend_sampling: bool | None = optional("llama.cpp's: without effect on the answer.")
+    adaptive_target: float | None = optional("llama.cpp's: not supported, unless negative: off.", most=1)
+    adaptive_decay: float | None = optional("llama.cpp's: without effect.", 0, 0.99)
 
     @field_validator("adaptive_target")
     @classmethod
@@ -108,8 +101,9 @@ Switch = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type":
 Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None
 
 
-def extra(meaning: str) -> str:
-    return f"{NOT_OPENAI} {meaning}"
+def extra(meaning: str, *limits: float, **more: Any) -> Any:
+    """Describe an optional field that OpenAI's API lacks."""
+    return optional(f"{NOT_OPENAI} {meaning}", *limits, **more)
 
 
 def _as_object(biases: Any) -> Any:
@@ -124,23 +118,18 @@ def _as_object(biases: Any) -> Any:
 class SamplingFields(SamplerFields):
     """Fields for the choice of tokens. A field that is null or left out has the value the server was started with."""
 
-    temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
-    frequency_penalty: float | None = between(-2, 2, "Penalty for each time that a token has occurred.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that have occurred.")
+    temperature: float | None = optional("0 takes the likeliest token.", 0, 100)
+    frequency_penalty: float | None = optional("Penalty for each time that a token has occurred.", -2, 2)
+    presence_penalty: float | None = optional("Penalty for tokens that have occurred.", -2, 2)
     logit_bias: Annotated[
         dict[BiasedToken, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_as_object)
-    ] = Field(
-        None,
-        max_length=MAX_BIASES,
-        description="Added to the logits of tokens, by id; -100 bans one.",
-        examples=[{"12": -100}],
-    )
+    ] = optional("Added to the logits of tokens, by id; -100 bans one.", max_length=MAX_BIASES, examples=[{"12": -100}])
 
-    dry_sequence_breakers: Annotated[list[str], Field(max_length=64)] | None = Field(
-        None, description=extra("Texts at which DRY's repeated sequences end.")
+    dry_sequence_breakers: Annotated[list[str], Field(max_length=64)] | None = extra(
+        "Texts at which DRY's repeated sequences end."
     )
-    repetition_penalty: float | None = Field(
-        None, gt=0, le=100, description=extra("vLLM's: `repeat_penalty` over prompt and answer, if that is not given.")
+    repetition_penalty: float | None = extra(
+        "vLLM's: `repeat_penalty` over prompt and answer, if that is not given.", most=100, gt=0
     )
 
     def given(self) -> dict[str, Any]:
@@ -157,21 +146,12 @@ class SamplingFields(SamplerFields):
 class OllamaOptions(SamplingFields, RequestBody):
     """Ollama's `options`: each one counts if the body has no field of the same meaning itself."""
 
-    # Fields that have another name in the body.
-    names: ClassVar[dict[str, str]] = {"num_predict": "n_predict"}
-
-    num_predict: int | None = Field(None, ge=-2, le=MAX_INT, description="As `n_predict`; negative: no limit.")
-    num_ctx: int | None = between(0, MAX_INT, "Without effect; reported if the context is smaller.")
-    num_keep: int | None = Field(None, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
+    num_predict: int | None = optional("As `n_predict`; negative: no limit.", -2, MAX_INT)
+    num_ctx: int | None = optional("Without effect; reported if the context is smaller.", 0, MAX_INT)
+    num_keep: int | None = optional("Without effect: no context is ever shifted.", -1, MAX_INT)
     stop: Stops = None
 
     def for_body(self) -> dict[str, Any]:
         """Return fields of a body, as far as the client set them."""
-        values = {
-            self.names.get(name, name): getattr(self, name)
-            for name in OllamaOptions.model_fields
-            if name not in ("num_ctx", "num_keep")
-        }
-        if self.num_predict is not None:
-            values["n_predict"] = max(self.num_predict, -1)
-        return {name: value for name, value in values.items() if value is not None}
+        found = {name: getattr(self, name) for name in (*SamplingFields.model_fields, "stop")}
+        return found | {"n_predict": None if self.num_predict is None else max(self.num_predict, -1)}
