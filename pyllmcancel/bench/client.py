@@ -37,12 +37,8 @@ class Client:
         return await self.start(ask).ended()
 
     async def fetch(self, method: str, path: str, body: Any = None, *, within: float = 60.0) -> tuple[int, bytes]:
-        """Send a request beside the load, on a connection that is used once; return status and body.
-
-        Raises
-        ------
-        ExchangeError
-            If there is no answer.
+        """Return status and body of a request beside the load, on a connection that is used once; ExchangeError if
+        there is no answer.
         """
         key = {} if self.target.api_key is None else {"Authorization": f"Bearer {self.target.api_key}"}
         try:

@@ -15,14 +15,8 @@ READ_SIZE = 65_536
 
 
 def parse_url(url: str) -> httpx.URL:
-    """Parse ``http://host:port[/prefix]``.
-
-    A trailing ``/v1`` is dropped, because the requested paths contain it.
-
-    Raises
-    ------
-    ValueError
-        If the URL is not an http or https URL.
+    """Parse ``http://host:port[/prefix]``, without a trailing ``/v1``, which the requested paths contain; ValueError if
+    it is no URL of http or https.
     """
     try:
         parsed = httpx.URL(url)
@@ -34,20 +28,14 @@ def parse_url(url: str) -> httpx.URL:
 
 
 class Connection:
-    """A socket and the state of HTTP/1.1 on it.
-
-    Attributes
-    ----------
-    at_eof
-        True if the server has closed its side, as seen while reading.
-    """
+    """A socket and the state of HTTP/1.1 on it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._socket = writer.get_extra_info("socket")
         self._http = h11.Connection(h11.CLIENT)
-        self.at_eof = False
+        self.at_eof = False  # True if the server has closed its side, as seen while reading
 
     @classmethod
     async def open(cls, url: httpx.URL) -> Connection:
