@@ -71,32 +71,16 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """How a scenario is to be run.
-
-    Attributes
-    ----------
-    threads
-        Compute threads of the server; 0: one per core.
-    ctx_size
-        Cells of the server's context; 0: the server's own choice.
-    runs
-        Repetitions; None for the scenario's own number.
-    log
-        File to which the servers' logs are appended.
-    seconds
-        How long a soak lasts.
-    plots
-        Folder for pictures; None for none.
-    """
+    """How a scenario is to be run."""
 
     model: Path
-    threads: int = 0
-    ctx_size: int = 0
-    runs: int | None = None
+    threads: int = 0  # compute threads of the server; 0: one per core
+    ctx_size: int = 0  # cells of the server's context; 0: the server's own choice
+    runs: int | None = None  # repetitions; None for the scenario's own number
     seed: int = 1
-    log: Path | None = None
-    seconds: float = 3600.0
-    plots: Path | None = None
+    log: Path | None = None  # file to which the servers' logs are appended
+    seconds: float = 3600.0  # how long a soak lasts
+    plots: Path | None = None  # folder for pictures; None for none
 
     @asynccontextmanager
     async def server(self, *options: str) -> AsyncIterator[Server]:

@@ -16,20 +16,12 @@ ENDINGS = ("cancelled", "finished", "failed")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line about a request.
+    """A line about a request."""
 
-    Attributes
-    ----------
-    at
-        When it was read, on the monotonic clock.
-    reason
-        Of a cancel, or of a proper end.
-    """
-
-    at: float
+    at: float  # when it was read, on the monotonic clock
     text: str
     verb: str
-    reason: str | None
+    reason: str | None  # of a cancel, or of a proper end
     phase: str | None
 
 

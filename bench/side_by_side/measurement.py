@@ -28,21 +28,14 @@ class Bare:
 
 
 class Subject:
-    """A server under measurement.
-
-    Attributes
-    ----------
-    effort
-        What repetitions and time budgets are multiplied with; 1 for figures that go into a report.
-    chance
-        The same for every peer of a round, so that all get the same delays.
-    """
+    """A server under measurement."""
 
     def __init__(self, running: RunningPeer, bench: Workbench, *, effort: float, seed: int) -> None:
         self.running = running
         self.bench = bench
+        # A factor of repetitions and time budgets; 1 for figures that go into a report.
         self.effort = effort
-        self.chance = random.Random(seed)
+        self.chance = random.Random(seed)  # the same for every peer of a round, so that all get the same delays
         self._n_prompts = 0
 
     @property
@@ -92,25 +85,15 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Something that is measured of every peer.
-
-    Attributes
-    ----------
-    parallel, ctx_size
-        How the peer is started for it.
-    rounds
-        How often each peer has its turn.
-    measure
-        Takes a peer that has just been started and is at rest; ends with nothing in flight.
-    others
-        Programs that are measured in the same turns as the peers, by name.
-    """
+    """Something that is measured of every peer."""
 
     name: str
-    parallel: int = 4
+    parallel: int = 4  # how the peer is started for it, as `ctx_size`
     ctx_size: int = 8192
-    rounds: int = 2
+    rounds: int = 2  # how often each peer has its turn
+    # Takes a peer that has just been started and is at rest; ends with nothing in flight.
     measure: Callable[[Subject], Awaitable[Figures]]
+    # Programs that are measured in the same turns as the peers, by name.
     others: Mapping[str, Callable[[Bare], Awaitable[Figures]]] = field(default_factory=dict)
 
 
