@@ -85,12 +85,7 @@ class Bench:
     @asynccontextmanager
     async def server(self, *options: str) -> AsyncIterator[Server]:
         """Start a server, wait until it is ready, and stop it at the end."""
-        log, loop = ServerLog(), asyncio.get_running_loop()
-
-        def take(text: str, at: float) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(log.take, text, at)
-
+        log = ServerLog()
         with TemporaryDirectory() as folder:
             # Not the user's own store of responses, which another server may have.
             settings = Settings(
@@ -102,7 +97,7 @@ class Bench:
                 options=("--store", f"{folder}/responses.db", *options),
             )
             # Blocks the event loop while the server starts and ends: nothing else is under way then.
-            with running(OURS, settings, self.log, take) as peer:
+            with running(OURS, settings, self.log, log.listener()) as peer:
                 server = Server(peer, log)
                 await server.learn_facts()
                 yield server

@@ -246,7 +246,8 @@ class Call:
                     reader = self._begin_answer(event, now)
                 case h11.Data() if reader is not None:
                     reader.feed(bytes(event.data), now)
-                    self._note_progress(reader)
+                    if reader.token_at:
+                        self._first_token.set()
                 case h11.EndOfMessage() if reader is not None:
                     break
                 case h11.ConnectionClosed() | h11.PAUSED:
@@ -260,12 +261,9 @@ class Call:
     def _begin_answer(self, head: h11.Response, now: float) -> AnswerReader:
         self.exchange.first_byte_at, self.exchange.status = now, head.status_code
         content_type = next((value for name, value in head.headers if name == b"content-type"), b"")
-        return AnswerReader(head.status_code, content_type.decode("latin-1").lower())
-
-    def _note_progress(self, reader: AnswerReader) -> None:
+        reader = AnswerReader(head.status_code, content_type.decode("latin-1").lower())
         self.exchange.token_at = reader.token_at
-        if reader.token_at:
-            self._first_token.set()
+        return reader
 
     def _note_end(self, reader: AnswerReader) -> None:
         exchange = self.exchange
