@@ -40,7 +40,7 @@ class Style:
     """A way to type."""
 
     title: str
-    hurried: bool = False  # most keys come before the suggestion is there, and cancel it; else each key comes after it
+    hurried: bool = False  # two keys of three come before the suggestion is there, and cancel it; else none does
     temperature: float = 0.0  # with a temperature, each key has a seed of its own, the same for every server
     # Prompts are healed: their last word is taken back, and the answer begins with it. llama-server has no healing.
     healing: bool = False
