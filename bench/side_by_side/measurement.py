@@ -33,12 +33,16 @@ class Subject:
     def __init__(self, running: RunningPeer, bench: Workbench, *, effort: float, seed: int) -> None:
         self.running = running
         self.bench = bench
-        self.client, self.pid = bench.client, running.pid
+        self.client = bench.client
         self.start, self.settle = bench.start, bench.settle
         # A factor of repetitions and time budgets; 1 for figures that go into a report.
         self.effort = effort
         self.chance = random.Random(seed)  # the same for every peer of a round, so that all get the same delays
         self._n_prompts = 0
+
+    @property
+    def pid(self) -> int:
+        return self.running.pid
 
     def times(self, count: int, at_least: int = 1) -> int:
         """How often something is to be done that is done `count` times with full effort."""
