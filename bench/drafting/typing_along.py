@@ -37,21 +37,12 @@ class Typing:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A way to type.
-
-    Attributes
-    ----------
-    hurried
-        Most keys come before the suggestion is there, and cancel it; else each key comes after it.
-    temperature
-        With a temperature, each key has a seed of its own, the same for every server.
-    healing
-        Prompts are healed: their last word is taken back, and the answer begins with it. llama-server has no healing.
-    """
+    """A way to type."""
 
     title: str
-    hurried: bool = False
-    temperature: float = 0.0
+    hurried: bool = False  # two keys of three come before the suggestion is there, and cancel it; else none does
+    temperature: float = 0.0  # with a temperature, each key has a seed of its own, the same for every server
+    # Prompts are healed: their last word is taken back, and the answer begins with it. llama-server has no healing.
     healing: bool = False
 
     def fields(self, key: int) -> dict[str, Any]:

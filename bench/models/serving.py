@@ -129,13 +129,8 @@ async def serving(
             options=("--models-dir", folder, *options),
         )
         several = replace(OURS, command=lambda settings: without_model(OURS.command(settings)))
-        lines, loop = FrontLog(), asyncio.get_running_loop()
-
-        def take(text: str, at: float) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(lines.take, text, at)
-
-        with running(several, settings, log, take) as peer:
+        lines = FrontLog()
+        with running(several, settings, log, lines.listener()) as peer:
             yield FrontServer(peer, lines)
         await asyncio.sleep(0)  # until the last lines were taken
 

@@ -8,20 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The options of the command line.
-
-    Attributes
-    ----------
-    runs
-        Repetitions, or requests; None for the part's own number.
-    clients
-        Clients at once.
-    log
-        File to which the server's log is appended.
-    """
+    """The options of the command line."""
 
     model: Path
-    runs: int | None = None
-    clients: int = 64
+    runs: int | None = None  # repetitions, or requests; None for the part's own number
+    clients: int = 64  # clients at once
     seed: int = 1
-    log: Path | None = None
+    log: Path | None = None  # file to which the server's log is appended

@@ -28,24 +28,15 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings that a server is started with.
-
-    Attributes
-    ----------
-    parallel
-        Requests that may compute at once; 0: the server's default. A server without batching says so in its notes.
-    ctx_size
-        Cells of the context of all `parallel` requests together.
-    options
-        Further options of its command line, for servers that know them.
-    """
+    """The settings that a server is started with."""
 
     model: Path
     port: int
     threads: int
+    # Requests that may compute at once; 0: the server's default. A server without batching says so in its notes.
     parallel: int
-    ctx_size: int
-    options: tuple[str, ...] = ()
+    ctx_size: int  # cells of the context of all `parallel` requests together
+    options: tuple[str, ...] = ()  # further options of its command line, for servers that know them
 
     @property
     def url(self) -> str:
@@ -54,33 +45,19 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A server under test.
+    """A server under test."""
 
-    Attributes
-    ----------
-    name
-        As the command line and the report have it.
-    notes
-        What a reader of the figures has to know: how it was started and why.
-    version, command
-        The measured version, and the command that starts it; NotAvailableError if it is not there.
-    ready_path
-        Answers 200 when the server can generate.
-    supersede_headers
-        The headers that carry a key under which a newer request supersedes an older one; none: the server has no such.
-    left
-        The line of its log that it writes when it has noticed that a client has left; None: there is none.
-    released
-        The line for a slot that is given back; group ``n_tokens``: prompt and answer together, as computed.
-    """
-
-    name: str
-    notes: str
+    name: str  # as the command line and the report have it
+    notes: str  # for readers of the figures: how it was started and why
+    # The measured version, and the command that starts it; NotAvailableError if it is not there.
     version: Callable[[], str]
     command: Callable[[Settings], list[str]]
-    ready_path: str = "/health"
+    ready_path: str = "/health"  # answers 200 when the server can generate
+    # The headers that carry a key under which a newer request supersedes an older one; none: the server has no such.
     supersede_headers: tuple[str, ...] = ()
+    # The line of its log that it writes when it has noticed that a client has left; None: there is none.
     left: re.Pattern[str] | None = None
+    # The line for a slot that is given back; group ``n_tokens``: prompt and answer together, as computed.
     released: re.Pattern[str] | None = None
 
 

@@ -20,18 +20,10 @@ ORDER = (OURS, BEFORE, "pyllmcancel-unified", RIVAL, "llama-cpp-python", REFEREN
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A run that is over, or as much of it as there is.
+    """A run that is over, or as much of it as there is."""
 
-    Attributes
-    ----------
-    run
-        What its parts have in common: run.json.
-    parts
-        In the order in which they were measured.
-    """
-
-    run: dict[str, Any]
-    parts: Sequence[dict[str, Any]]
+    run: dict[str, Any]  # common to its parts: run.json
+    parts: Sequence[dict[str, Any]]  # in the order in which they were measured
 
     @property
     def peers(self) -> list[str]:

@@ -71,42 +71,21 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """How a scenario is to be run.
-
-    Attributes
-    ----------
-    threads
-        Compute threads of the server; 0: one per core.
-    ctx_size
-        Cells of the server's context; 0: the server's own choice.
-    runs
-        Repetitions; None for the scenario's own number.
-    log
-        File to which the servers' logs are appended.
-    seconds
-        How long a soak lasts.
-    plots
-        Folder for pictures; None for none.
-    """
+    """How a scenario is to be run."""
 
     model: Path
-    threads: int = 0
-    ctx_size: int = 0
-    runs: int | None = None
+    threads: int = 0  # compute threads of the server; 0: one per core
+    ctx_size: int = 0  # cells of the server's context; 0: the server's own choice
+    runs: int | None = None  # repetitions; None for the scenario's own number
     seed: int = 1
-    log: Path | None = None
-    seconds: float = 3600.0
-    plots: Path | None = None
+    log: Path | None = None  # file to which the servers' logs are appended
+    seconds: float = 3600.0  # how long a soak lasts
+    plots: Path | None = None  # folder for pictures; None for none
 
     @asynccontextmanager
     async def server(self, *options: str) -> AsyncIterator[Server]:
         """Start a server, wait until it is ready, and stop it at the end."""
-        log, loop = ServerLog(), asyncio.get_running_loop()
-
-        def take(text: str, at: float) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(log.take, text, at)
-
+        log = ServerLog()
         with TemporaryDirectory() as folder:
             # Not the user's own store of responses, which another server may have.
             settings = Settings(
@@ -118,7 +97,7 @@ class Bench:
                 options=("--store", f"{folder}/responses.db", *options),
             )
             # Blocks the event loop while the server starts and ends: nothing else is under way then.
-            with running(OURS, settings, self.log, take) as peer:
+            with running(OURS, settings, self.log, log.listener()) as peer:
                 server = Server(peer, log)
                 await server.learn_facts()
                 yield server

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # The engine's own lines; the server's access log has another name.
@@ -16,20 +18,12 @@ ENDINGS = ("cancelled", "finished", "failed")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line about a request.
+    """A line about a request."""
 
-    Attributes
-    ----------
-    at
-        When it was read, on the monotonic clock.
-    reason
-        Of a cancel, or of a proper end.
-    """
-
-    at: float
+    at: float  # when it was read, on the monotonic clock
     text: str
     verb: str
-    reason: str | None
+    reason: str | None  # of a cancel, or of a proper end
     phase: str | None
 
 
@@ -39,6 +33,16 @@ class ServerLog:
     def __init__(self) -> None:
         self.by_request: defaultdict[str, list[LogLine]] = defaultdict(list)
         self.others: list[str] = []
+
+    def listener(self) -> Callable[[str, float], None]:
+        """Return a function for any thread, which has each line taken in the event loop that runs now."""
+        loop = asyncio.get_running_loop()
+
+        def listen(text: str, at: float) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self.take, text, at)
+
+        return listen
 
     def take(self, text: str, at: float) -> None:
         found = ENGINE_LINE.search(text)

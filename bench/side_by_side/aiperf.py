@@ -49,32 +49,18 @@ FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of AIPerf.
-
-    Attributes
-    ----------
-    rate
-        Per cent of the requests whose client hangs up; 0: none.
-    delay
-        Seconds from "fully sent" until it does.
-    prompt, answer
-        Tokens of a request, and of its answer: mean and standard deviation.
-    warmup
-        Requests that come before, and are neither cut nor counted.
-    ctx_size
-        Cells of the server, for eight slots.
-    """
+    """One run of AIPerf."""
 
     name: str
     title: str
-    rate: float
-    delay: float
+    rate: float  # per cent of the requests whose client hangs up; 0: none
+    delay: float  # seconds from "fully sent" until it does
     concurrency: int
     requests: int
-    prompt: tuple[int, int]
+    prompt: tuple[int, int]  # tokens of a request, and of its answer: mean and standard deviation
     answer: tuple[int, int]
-    warmup: int = 0
-    ctx_size: int = 8192
+    warmup: int = 0  # requests that come before, and are neither cut nor counted
+    ctx_size: int = 8192  # cells of the server, for eight slots
 
 
 RUNS = (

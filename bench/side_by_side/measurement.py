@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.running import RunningPeer
-from pyllmcancel.bench.client import Ask, Call, Client, Target
+from pyllmcancel.bench.client import Call, Target
 from pyllmcancel.bench.server_truth import Stop, stopped_after
 from pyllmcancel.bench.workbench import Workbench, open_workbench
 
@@ -28,30 +28,21 @@ class Bare:
 
 
 class Subject:
-    """A server under measurement.
-
-    Attributes
-    ----------
-    effort
-        What repetitions and time budgets are multiplied with; 1 for figures that go into a report.
-    chance
-        The same for every peer of a round, so that all get the same delays.
-    """
+    """A server under measurement."""
 
     def __init__(self, running: RunningPeer, bench: Workbench, *, effort: float, seed: int) -> None:
         self.running = running
         self.bench = bench
+        self.client = bench.client
+        self.start, self.settle = bench.start, bench.settle
+        # A factor of repetitions and time budgets; 1 for figures that go into a report.
         self.effort = effort
-        self.chance = random.Random(seed)
+        self.chance = random.Random(seed)  # the same for every peer of a round, so that all get the same delays
         self._n_prompts = 0
 
     @property
     def pid(self) -> int:
         return self.running.pid
-
-    @property
-    def client(self) -> Client:
-        return self.bench.client
 
     def times(self, count: int, at_least: int = 1) -> int:
         """How often something is to be done that is done `count` times with full effort."""
@@ -70,10 +61,6 @@ class Subject:
         self._n_prompts += 1
         return self.bench.prompt(n_tokens, str(self._n_prompts))
 
-    def start(self, prompt: str | list[int], max_tokens: int, **more: Any) -> Call:
-        """Begin a request; `more` is as in `Ask`."""
-        return self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=self.bench.new_id(), **more))
-
     async def begin(self, n_prompt: int, max_tokens: int) -> Call:
         """Begin a request, and wait for its first token; RuntimeError if none comes."""
         call = self.start(await self.prompt(n_prompt), max_tokens)
@@ -85,32 +72,18 @@ class Subject:
         """How the server's process came to rest after a moment on the monotonic clock."""
         return await stopped_after(self.pid, moment)
 
-    async def settle(self) -> None:
-        """Wait until the server's process rests."""
-        await self.bench.settle()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Something that is measured of every peer.
-
-    Attributes
-    ----------
-    parallel, ctx_size
-        How the peer is started for it.
-    rounds
-        How often each peer has its turn.
-    measure
-        Takes a peer that has just been started and is at rest; ends with nothing in flight.
-    others
-        Programs that are measured in the same turns as the peers, by name.
-    """
+    """Something that is measured of every peer."""
 
     name: str
-    parallel: int = 4
+    parallel: int = 4  # how the peer is started for it, as `ctx_size`
     ctx_size: int = 8192
-    rounds: int = 2
+    rounds: int = 2  # how often each peer has its turn
+    # Takes a peer that has just been started and is at rest; ends with nothing in flight.
     measure: Callable[[Subject], Awaitable[Figures]]
+    # Programs that are measured in the same turns as the peers, by name.
     others: Mapping[str, Callable[[Bare], Awaitable[Figures]]] = field(default_factory=dict)
 
 

@@ -44,25 +44,15 @@ class ExchangeError(Exception):
 
 
 class AnswerReader:
-    """Reads one answer.
-
-    Attributes
-    ----------
-    token_at
-        The time of each event with text. Servers send one event per token, except for parts of a character.
-    tokens
-        The tokens of the choices, from servers that send them.
-    timings
-        The timings in the answer, or in its last event that has some.
-    """
+    """Reads one answer."""
 
     def __init__(self, status: int, content_type: str) -> None:
         self.status = status
-        self.token_at: list[float] = []
+        self.token_at: list[float] = []  # of each event with text: one per token, except for parts of a character
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] = {}
-        self.tokens: list[int] = []
-        self.timings: dict[str, Any] = {}
+        self.tokens: list[int] = []  # of the choices, from servers that send them
+        self.timings: dict[str, Any] = {}  # in the answer, or in its last event that has some
         self._streams = content_type.startswith("text/event-stream") and status == 200
         self._content = bytearray()
         self._events = EventDecoder()
@@ -129,9 +119,7 @@ class AnswerReader:
 
 
 def text_of(choice: dict[str, Any]) -> str:
-    """Return all text of a choice: a completion's text, or a message's or a delta's content, reasoning and tool
-    calls.
-    """
+    """Return a completion's text, or the content, the reasoning and the tool calls of a message or a delta."""
     said = choice.get("delta") or choice.get("message") or {}
     parts = [choice.get("text"), said.get("content"), said.get("reasoning_content")]
     calls = [(call.get("function") or {}).get("arguments") for call in said.get("tool_calls") or ()]

@@ -1,22 +1,86 @@
-"""A client of one server: requests with exact times, each of which can be cut at any moment."""
+"""A client of one server: requests with exact times, each of which can be cut at any moment.
+
+Connections use h11, so that nothing happens on them without the caller.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import h11
 import httpx
 
 from pyllmcancel.bench.answer import AnswerReader, ErrorKind, ExchangeError
-from pyllmcancel.bench.connection import Connection, parse_url
 from pyllmcancel.bench.exchange import Ask, Exchange, Outcome, Target
 
 __all__ = ["Ask", "Call", "Client", "Exchange", "Outcome", "Target"]
+READ_SIZE = 65_536
 PATHS = {"completions": "v1/completions", "chat": "v1/chat/completions"}
+
+
+def parse_url(url: str) -> httpx.URL:
+    """Parse ``http://host:port[/prefix]``, without a trailing ``/v1``, which the requested paths contain; ValueError if
+    it is no URL of http or https.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"not a URL: {url!r}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"not a http:// or https:// URL: {url!r}")
+    return parsed.copy_with(path=parsed.path.rstrip("/").removesuffix("/v1") + "/")
+
+
+class Connection:
+    """A socket and the state of HTTP/1.1 on it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._socket = writer.get_extra_info("socket")
+        self._http = h11.Connection(h11.CLIENT)
+        self.at_eof = False  # True if the server has closed its side, as seen while reading
+
+    @classmethod
+    async def open(cls, url: httpx.URL) -> Connection:
+        context = ssl.create_default_context() if url.scheme == "https" else None
+        port = url.port or (443 if context else 80)
+        reader, writer = await asyncio.open_connection(url.host, port, ssl=context)
+        # So drain() returns when nothing is left in user space: "sent" means that the socket has taken everything.
+        writer.transport.set_write_buffer_limits(high=0)
+        return cls(reader, writer)
+
+    async def send(self, request: h11.Request, body: bytes) -> None:
+        """Send headers and body in one write; returns when the socket has taken everything."""
+        events = (request, h11.Data(data=body), h11.EndOfMessage())
+        self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
+        await self._writer.drain()
+
+    async def receive(self) -> h11.Event | type[h11.PAUSED]:
+        """Return the next part of the answer; h11.RemoteProtocolError if the connection ends before the answer is
+        complete.
+        """
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return cast("h11.Event | type[h11.PAUSED]", event)
+            data = await self._reader.read(READ_SIZE)
+            self.at_eof = not data
+            self._http.receive_data(data)
+
+    def abort(self) -> None:
+        """Close at once, in any state: the server gets a FIN before this returns. Idempotent."""
+        # asyncio closes a socket when its loop comes to that, which is milliseconds later on cores that a server keeps
+        # busy.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._writer.transport.abort()
 
 
 class Client:
@@ -37,12 +101,8 @@ class Client:
         return await self.start(ask).ended()
 
     async def fetch(self, method: str, path: str, body: Any = None, *, within: float = 60.0) -> tuple[int, bytes]:
-        """Send a request beside the load, on a connection that is used once; return status and body.
-
-        Raises
-        ------
-        ExchangeError
-            If there is no answer.
+        """Return status and body of a request beside the load, on a connection that is used once; ExchangeError if
+        there is no answer.
         """
         key = {} if self.target.api_key is None else {"Authorization": f"Bearer {self.target.api_key}"}
         try:
@@ -186,7 +246,8 @@ class Call:
                     reader = self._begin_answer(event, now)
                 case h11.Data() if reader is not None:
                     reader.feed(bytes(event.data), now)
-                    self._note_progress(reader)
+                    if reader.token_at:
+                        self._first_token.set()
                 case h11.EndOfMessage() if reader is not None:
                     break
                 case h11.ConnectionClosed() | h11.PAUSED:
@@ -200,12 +261,9 @@ class Call:
     def _begin_answer(self, head: h11.Response, now: float) -> AnswerReader:
         self.exchange.first_byte_at, self.exchange.status = now, head.status_code
         content_type = next((value for name, value in head.headers if name == b"content-type"), b"")
-        return AnswerReader(head.status_code, content_type.decode("latin-1").lower())
-
-    def _note_progress(self, reader: AnswerReader) -> None:
+        reader = AnswerReader(head.status_code, content_type.decode("latin-1").lower())
         self.exchange.token_at = reader.token_at
-        if reader.token_at:
-            self._first_token.set()
+        return reader
 
     def _note_end(self, reader: AnswerReader) -> None:
         exchange = self.exchange

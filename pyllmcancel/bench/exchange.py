@@ -19,102 +19,55 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server, and the form of requests to it.
-
-    Attributes
-    ----------
-    api
-        ``completions`` or ``chat``.
-    supersede_headers
-        The headers that carry the supersede key. Older versions of this server used ``X-Session-Id`` for this;
-        llama-server uses ``X-Conversation-Id``.
-    ignore_eos
-        Ask for answers of full length. Servers that do not know the field ignore or refuse it.
-    extra
-        Fields to add to every body.
-    timeout
-        The time limit of one exchange in seconds, after which it is an error.
-    """
+    """A server, and the form of requests to it."""
 
     url: str
     model: str = "any"
-    api: str = "completions"
+    api: str = "completions"  # or ``chat``
     stream: bool = True
-    ignore_eos: bool = True
+    ignore_eos: bool = True  # ask for answers of full length; servers that do not know the field ignore or refuse it
+    # Those with the supersede key: older versions of this server used the second; llama-server: ``X-Conversation-Id``.
     supersede_headers: tuple[str, ...] = ("X-Supersede", "X-Session-Id")
     api_key: str | None = None
-    timeout: float = 600.0
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float = 600.0  # seconds after which an exchange is an error
+    extra: Mapping[str, Any] = field(default_factory=dict)  # fields to add to every body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """The description of one request to make.
+    """The description of one request to make."""
 
-    Attributes
-    ----------
-    prompt
-        The prompt as text, or for completions as tokens.
-    cut_after
-        Seconds from "fully sent" until the client hangs up, unless the answer is complete by then; None: never.
-    supersede
-        The supersede key; None: no key.
-    fields
-        Fields to add to the body, or to set in place of the target's.
-    """
-
-    prompt: str | list[int]
+    prompt: str | list[int]  # text, or for completions tokens
     max_tokens: int
     request_id: str
-    supersede: str | None = None
-    cut_after: float | None = None
+    supersede: str | None = None  # the supersede key
+    cut_after: float | None = None  # seconds from "fully sent" to the hang-up, if there is no whole answer; None: never
     stream: bool | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)  # to add to the body, or to set in place of the target's
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its outcome. All times are in seconds on the monotonic clock; None: the event did not happen.
-
-    Attributes
-    ----------
-    began_at
-        The time of the start, before connecting.
-    connected_at
-        The time of the connection.
-    sent_at
-        The time when the socket had taken the last byte.
-    token_at
-        The time of each event with text.
-    ended_at
-        The time when the last byte of the answer had come, the client hung up, or the request failed.
-    error
-        The name under which a failure, or a superseded request, is counted: an `ErrorKind`, or ``http_`` and the
-        status.
-    text, tokens
-        The complete answer; tokens only from servers that send them.
-    timings
-        The fields that llama-server and this server add to answers, the counts of drafted tokens among them.
-    """
+    """One request and its outcome. All times are in seconds on the monotonic clock; None: the event did not happen."""
 
     ask: Ask
-    began_at: float
+    began_at: float  # before connecting
     connected_at: float | None = None
-    sent_at: float | None = None
+    sent_at: float | None = None  # the socket had taken the last byte
     first_byte_at: float | None = None
-    token_at: list[float] = field(default_factory=list)
-    ended_at: float | None = None
+    token_at: list[float] = field(default_factory=list)  # of each event with text
+    ended_at: float | None = None  # the answer's last byte had come, the client hung up, or the request failed
     outcome: Outcome | None = None
-    error: str | None = None
+    error: str | None = None  # of a failure, or superseded: an `ErrorKind`, or ``http_`` and the status
     detail: str = ""
     status: int | None = None
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     text_sha256: str | None = None
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    timings: dict[str, Any] = field(default_factory=dict)
+    text: str = ""  # the complete answer
+    tokens: list[int] = field(default_factory=list)  # from servers that send them
+    timings: dict[str, Any] = field(default_factory=dict)  # those that servers add, with the counts of drafted tokens
 
     @property
     def hung_up(self) -> bool:

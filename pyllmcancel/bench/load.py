@@ -40,26 +40,15 @@ class LoadOptions:
 
 @dataclass(slots=True)
 class Run:
-    """The record of a load.
+    """The record of a load."""
 
-    Attributes
-    ----------
-    chosen
-        The number of requests that were to be cut.
-    exchanges
-        The exchanges in the order in which they began, without the warm-up.
-    stops
-        By request id: the moment at which the server's process came to rest after a hang-up, if the request was alone.
-    cpu
-        The CPU seconds of the server's process during the load; None without a process id.
-    """
-
-    chosen: int
+    chosen: int  # requests that were to be cut
     began_at: float
     seconds: float = 0.0
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)  # in the order of their beginnings, without the warm-up
+    # By request id: when the server's process came to rest after a hang-up, if the request was alone.
     stops: dict[str, Stop] = field(default_factory=dict)
-    cpu: float | None = None
+    cpu: float | None = None  # CPU seconds of the server's process during the load; None without a process id
 
 
 def planned_cuts(requests: int, percent: float, delay: tuple[float, float], seed: int = 42) -> list[float | None]:

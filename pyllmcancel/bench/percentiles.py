@@ -21,9 +21,7 @@ def median(values: Sequence[float | None]) -> float | None:
 
 
 def distribution(values: Iterable[float | None], scale: float = 1.0) -> dict[str, float | int | None]:
-    """Return the number of values, their mean, p50, p90, p99, smallest and largest, each times `scale`; None is left
-    out.
-    """
+    """Return the number of the known values, their mean, p50, p90, p99, smallest and largest, each times `scale`."""
     known = [value * scale for value in values if value is not None]
     found: dict[str, float | int | None] = {"n": len(known), "mean": sum(known) / len(known) if known else None}
     found |= {f"p{percent}": percentile(known, percent) for percent in PERCENTS}

@@ -18,17 +18,11 @@ LONGEST_WAIT = 120.0
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process so far, of all its threads, including ended ones.
+    """Return the CPU time of a process so far, of all its threads, including ended ones; ProcessLookupError if there is
+    no such process, ValueError on systems other than Linux.
 
     Linux's CPU clock of another process, exact to the nanosecond and read in half a microsecond. The files under /proc
     are less exact: ``schedstat`` forgets threads that have ended, ``stat`` counts in hundredths of a second.
-
-    Raises
-    ------
-    ProcessLookupError
-        If there is no such process.
-    ValueError
-        On other systems.
     """
     if sys.platform != "linux":
         raise ValueError("the CPU time of another process can be read on Linux only")
@@ -40,9 +34,7 @@ def cpu_seconds(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The moment at which a process came to rest, counted from the requested one, and the CPU seconds used until
-    then.
-    """
+    """The moment at which a process came to rest, after the requested one, and the CPU seconds used until then."""
 
     seconds: float
     cpu_seconds: float
@@ -58,15 +50,11 @@ def watch_until_quiet(
     give_up: float = LONGEST_WAIT,
 ) -> Stop:
     """Wait until a process's threads stop using CPU; return when, after `since` (monotonic), and how much they used.
+    TimeoutError if they still do `give_up` seconds after `since`.
 
     Quiet means: in the `window` seconds that follow, all threads together use at most `at_most` CPU seconds, and no
     thread waits for a CPU. The result is that window's beginning, and the CPU time used since `used_before` was read,
     by default since now. Blocks, so call it in a thread.
-
-    Raises
-    ------
-    TimeoutError
-        The process is not quiet `give_up` seconds after `since`.
     """
     samples: list[tuple[float, float]] = []
     first = cpu_seconds(pid) if used_before is None else used_before

@@ -14,22 +14,14 @@ from pyllmcancel.bench.server_truth import cpu_seconds, stopped_after
 
 
 class Workbench:
-    """A server under load.
-
-    Attributes
-    ----------
-    pid
-        The id of the server's process, if it is to be watched; it must be on this machine.
-    prompt_seed
-        The seed of the prompts' words. By default each workbench has another one: a prompt that a server has cached
-        costs it nothing.
-    """
+    """A server under load."""
 
     def __init__(self, client: Client, prompts: Prompts, pid: int | None, prompt_seed: str | None) -> None:
         self.client = client
         self.prompts = prompts
-        self.pid = pid
+        self.pid = pid  # of the server's process, if it is to be watched; it must be on this machine
         self._series = uuid.uuid4().hex[:8]
+        # By default each workbench has other words: a prompt that a server has cached costs it nothing.
         self.prompt_seed = self._series if prompt_seed is None else prompt_seed
         self._n_names = 0
 
@@ -57,14 +49,8 @@ class Workbench:
 
 
 async def open_workbench(target: Target, *, pid: int | None = None, prompt_seed: str | None = None) -> Workbench:
-    """Find out how the server counts tokens, and which model it serves if `target` names none.
-
-    Raises
-    ------
-    ExchangeError
-        If the server cannot be reached.
-    ProcessLookupError
-        If there is no such process, or it is not the server's.
+    """Find out how the server counts tokens, and which model it serves if `target` names none. ExchangeError if it
+    cannot be reached, ProcessLookupError if there is no such process, or it is not the server's.
     """
     client = Client(target)
     if not target.model:

@@ -123,8 +123,7 @@ class Functions:
 
     def open_guidance(self) -> None:
         """Load the parts that `compile_schema` and `compile_grammar` need."""
-        from pyllmcancel.constraints.guidance import Guidance
-        from pyllmcancel.constraints.plain_bytes import PlainBytes
+        from pyllmcancel.constraints.guidance import Guidance, PlainBytes
 
         self._guidance = Guidance(cast("Any", PlainBytes()))
         _ = self._guidance.tokenizer

@@ -54,7 +54,3 @@ def command_parser() -> Parser:
     models.add_parser(commands)
     bench.add_parser(commands)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,7 @@ from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli.keys import all_keys
 from pyllmcancel.cli.model_argument import check_model_file, name_of
 from pyllmcancel.cli.opening import storage_of
-from pyllmcancel.cli.options import split
+from pyllmcancel.cli.options import dest_of, split
 from pyllmcancel.cli.serve_options import PLACEMENT, SAMPLING_FIELDS
 from pyllmcancel.cli.workers import front_of, worker_key
 from pyllmcancel.config import EngineConfig
@@ -97,20 +97,12 @@ def placement_of(arguments: argparse.Namespace) -> Placement:
 
 def draft_model_settings(arguments: argparse.Namespace, placement: Placement) -> dict[str, Any]:
     """Return the fields of `EngineConfig` for a draft model, beside a model that is placed so."""
-    return {
+    own = ("threads", "threads_batch", "cache_type_k", "cache_type_v")
+    shared = {name: getattr(placement, name) for name in ("kv_offload", "op_offload", "fit", "fit_target")}
+    devices = placement.devices if arguments.device_draft is None else arguments.device_draft
+    return {f"draft_{name}": getattr(arguments, f"{name}_draft") for name in own} | {
         "draft_model": None if arguments.hf_repo_draft is not None else arguments.model_draft,
-        "draft_threads": arguments.threads_draft,
-        "draft_threads_batch": arguments.threads_batch_draft,
-        "draft_cache_type_k": arguments.cache_type_k_draft,
-        "draft_cache_type_v": arguments.cache_type_v_draft,
-        "draft_placement": Placement(
-            n_gpu_layers=arguments.gpu_layers_draft,
-            devices=placement.devices if arguments.device_draft is None else arguments.device_draft,
-            kv_offload=placement.kv_offload,
-            op_offload=placement.op_offload,
-            fit=placement.fit,
-            fit_target=placement.fit_target,
-        ),
+        "draft_placement": Placement(n_gpu_layers=arguments.gpu_layers_draft, devices=devices, **shared),
     }
 
 
@@ -162,8 +154,7 @@ def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
 
 def given_sampling(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of SamplingParams that an option sets."""
-    dests = ((field, split(names)[0][0][2:].replace("-", "_")) for names, field, _ in SAMPLING_FIELDS)
-    given = {field: getattr(arguments, dest) for field, dest in dests}
+    given = {field: getattr(arguments, dest_of(names)) for names, field, _ in SAMPLING_FIELDS}
     if arguments.samplers is not None:
         given["samplers"] = tuple(filter(None, arguments.samplers.split(";")))
     return {field: value for field, value in given.items() if value is not None}

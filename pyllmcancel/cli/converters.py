@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pyllmcancel.drafting.sources import HEADS, MODEL, NGRAM, SOURCES
 
 UNIX = "unix"
-ON = ("1", "true", "yes", "on")
-OFF = ("0", "false", "no", "off")
+ON = ("1", "true", "yes", "on", "enabled")
+OFF = ("0", "false", "no", "off", "disabled")
 MAX_WHOLE = 2**32 - 1
 MAX_COUNT = MAX_SECONDS = 2**31 - 1
 NONE = "none"
@@ -95,9 +95,8 @@ gibibytes = number_to(1 << 20, "a number ")
 probability = number_to(1)
 percent = number_to(100)
 
-_ON, _OFF = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
-on_or_off = known_word(dict.fromkeys(_ON, True) | dict.fromkeys(_OFF, False), "on or off")
-_FLASH = dict.fromkeys(_ON, "on") | dict.fromkeys(_OFF, "off") | dict.fromkeys(("auto", "-1"), "auto")
+on_or_off = known_word(dict.fromkeys(ON, True) | dict.fromkeys(OFF, False), "on or off")
+_FLASH = dict.fromkeys(ON, "on") | dict.fromkeys(OFF, "off") | dict.fromkeys(("auto", "-1"), "auto")
 flash_attention = known_word(_FLASH, "on, off or auto")
 
 

@@ -27,16 +27,13 @@ Kind = Literal["anyway", "ignored", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Options that share a reason; their names are separated by blanks."""
+    """Options that share a reason: their names, separated by blanks, with a ``=`` for each value that one takes."""
 
     why: str
-    flags: str = ""  # without a value
-    valued: str = ""  # with one value
-    pairs: str = ""  # with two values
+    names: str
 
     def arities(self) -> Iterable[tuple[str, int]]:
-        for arity, names in enumerate((self.flags, self.valued, self.pairs)):
-            yield from ((name, arity) for name in names.split())
+        return ((name.rstrip("="), name.count("=")) for name in self.names.split())
 
 
 # These options ask for what happens in any case: nothing is logged.
@@ -54,90 +51,91 @@ ANYWAY = (
 
 # These options change no answer: a line in the log says why they are ignored.
 IGNORED = (
-    Foreign("cores and priority belong to the process: start it with taskset, nice or numactl", "",
-            "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio -Cb --cpu-mask-batch -Crb --cpu-range-batch"
-            " --cpu-strict-batch --prio-batch --numa"),
-    Foreign("compute threads spin from step to step, and rest when no step follows", "", "--poll --poll-batch"),
-    Foreign("one event loop serves all connections", "", "--threads-http"),
+    Foreign("cores and priority belong to the process: start it with taskset, nice or numactl",
+            "-C= --cpu-mask= -Cr= --cpu-range= --cpu-strict= --prio= -Cb= --cpu-mask-batch= -Crb= --cpu-range-batch="
+            " --cpu-strict-batch= --prio-batch= --numa="),
+    Foreign("compute threads spin from step to step, and rest when no step follows", "--poll= --poll-batch="),
+    Foreign("one event loop serves all connections", "--threads-http="),
     Foreign("--max-running 1 runs one request of a key at a time", "-nocb --no-cont-batching"),
-    Foreign("prefixes are reused from their first token on; pieces from the middle are not moved", "", "--cache-reuse"),
+    Foreign("prefixes are reused from their first token on; pieces from the middle are not moved", "--cache-reuse="),
     Foreign("--cache-ram 0 keeps no idle prefixes outside the cells", "--no-cache-idle-slots"),
     Foreign("each request decides this itself, by cache_prompt", "--no-cache-prompt"),
-    Foreign("the context is not shifted, so there is nothing to keep", "", "--keep"),
-    Foreign("a request gets the slot with the longest reusable prefix, however short it is", "",
-            "-sps --slot-prompt-similarity"),
+    Foreign("the context is not shifted, so there is nothing to keep", "--keep="),
+    Foreign("a request gets the slot with the longest reusable prefix, however short it is",
+            "-sps= --slot-prompt-similarity="),
     Foreign("sliding-window models go on from checkpoints: --ctx-checkpoints", "--swa-full"),
-    Foreign("--checkpoint-interval says how far apart checkpoints are", "", "-cms --checkpoint-min-step"),
+    Foreign("--checkpoint-interval says how far apart checkpoints are", "-cms= --checkpoint-min-step="),
     Foreign("GET /props answers in any case; nothing can be changed by a POST", "--props"),
-    Foreign("the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "",
-            "-to --timeout"),
+    Foreign("the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout",
+            "-to= --timeout="),
     Foreign("there is no warm-up run", "--warmup --no-warmup"),
     Foreign("requests' bodies and command lines are taken as they are", "-e --escape --no-escape"),
     Foreign("/metrics and /v1/steps report times", "--perf"),
     Foreign("llama.cpp's CPU back end chooses the layout of weights", "-nr --no-repack --no-host"),
-    Foreign("--ctx-size is never reduced: fewer layers are offloaded instead", "", "-fitc --fit-ctx"),
-    Foreign("the whole file is mapped, or read: --mmap", "", "-lzm --lazy-mode"),
+    Foreign("--ctx-size is never reduced: fewer layers are offloaded instead", "-fitc= --fit-ctx="),
+    Foreign("the whole file is mapped, or read: --mmap", "-lzm= --lazy-mode="),
     Foreign("the file's structure is checked in any case, its weights are not", "--check-tensors"),
-    Foreign("llama.cpp itself ignores it", "", "-dt --defrag-thold"),
+    Foreign("llama.cpp itself ignores it", "-dt= --defrag-thold="),
     Foreign("samplers run on the CPU", "-bs --backend-sampling --spec-draft-backend-sampling"),
-    Foreign("the page at / is this project's own", "",
-            "--ui-config --webui-config --ui-config-file --webui-config-file"),
-    Foreign("the pages of --cors-origins may use all that the API needs", "--cors-credentials --no-cors-credentials",
-            "--cors-methods --cors-headers"),
-    Foreign("the log goes to standard error, with times and names: redirect it", "--no-log-prefix --no-log-timestamps",
-            "--log-file --log-colors --log-prompts-dir"),
-    Foreign("the first GPU encodes pictures, one at a time; --no-mmproj-offload: the CPU", "",
-            "-mmdev --mmproj-device --mtmd-batch-max-tokens"),
-    Foreign("videos are not supported", "", "--video-fps --video-timestamp-interval --video-ffmpeg-dir"),
-    Foreign("drafts come from the prompt, the answer and the key's recent answers, not from files", "",
-            "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic"),
-    Foreign("a draft is as long as pays, by what was accepted and by the measured cost of a step", "",
-            "--spec-ngram-mod-n-min --spec-ngram-mod-n-max"),
-    Foreign("n-grams of several lengths are looked up, and the longest match counts; --draft-max limits a draft", "",
-            "--spec-ngram-mod-n-match --spec-ngram-simple-size-n --spec-ngram-simple-size-m"
-            " --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m"
-            " --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m"
-            " --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits"),
-    Foreign("cores and priority belong to the process, as those of the model", "",
-            "--spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft"
-            " --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft"
-            " --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch"
-            " --cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch"
-            " --poll-batch-draft"),
+    Foreign("the page at / is this project's own",
+            "--ui-config= --webui-config= --ui-config-file= --webui-config-file="),
+    Foreign("the pages of --cors-origins may use all that the API needs",
+            "--cors-credentials --no-cors-credentials --cors-methods= --cors-headers="),
+    Foreign("the log goes to standard error, with times and names: redirect it",
+            "--no-log-prefix --no-log-timestamps --log-file= --log-colors= --log-prompts-dir="),
+    Foreign("the first GPU encodes pictures, one at a time; --no-mmproj-offload: the CPU",
+            "-mmdev= --mmproj-device= --mtmd-batch-max-tokens="),
+    Foreign("videos are not supported", "--video-fps= --video-timestamp-interval= --video-ffmpeg-dir="),
+    Foreign("drafts come from the prompt, the answer and the key's recent answers, not from files",
+            "-lcs= --lookup-cache-static= -lcd= --lookup-cache-dynamic="),
+    Foreign("a draft is as long as pays, by what was accepted and by the measured cost of a step",
+            "--spec-ngram-mod-n-min= --spec-ngram-mod-n-max="),
+    Foreign("n-grams of several lengths are looked up, and the longest match counts; --draft-max limits a draft",
+            "--spec-ngram-mod-n-match= --spec-ngram-simple-size-n= --spec-ngram-simple-size-m="
+            " --spec-ngram-simple-min-hits= --spec-ngram-map-k-size-n= --spec-ngram-map-k-size-m="
+            " --spec-ngram-map-k-min-hits= --spec-ngram-map-k4v-size-n= --spec-ngram-map-k4v-size-m="
+            " --spec-ngram-map-k4v-min-hits= --spec-ngram-size-n= --spec-ngram-size-m= --spec-ngram-min-hits="),
+    Foreign("cores and priority belong to the process, as those of the model",
+            "--spec-draft-cpu-mask= -Cd= --cpu-mask-draft= --spec-draft-cpu-range= -Crd= --cpu-range-draft="
+            " --spec-draft-cpu-strict= --cpu-strict-draft= --spec-draft-prio= --prio-draft= --spec-draft-poll="
+            " --poll-draft= --spec-draft-cpu-mask-batch= -Cbd= --cpu-mask-batch-draft= --spec-draft-cpu-strict-batch="
+            " --cpu-strict-batch-draft= --spec-draft-prio-batch= --prio-batch-draft= --spec-draft-poll-batch="
+            " --poll-batch-draft="),
     Foreign("--gpu-layers-draft and --device-draft place the draft model, in whole layers",
-            "--spec-draft-cpu-moe -cmoed --cpu-moe-draft",
-            "--spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe"
-            " -ncmoed --n-cpu-moe-draft"),
-    Foreign("llama.cpp itself does not use it: a draft is one sequence of tokens", "",
-            "--spec-draft-p-split --draft-p-split"),
+            "--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-override-tensor= -otd= --override-tensor-draft="
+            " --spec-draft-n-cpu-moe= --spec-draft-ncmoe= -ncmoed= --n-cpu-moe-draft="),
+    Foreign("llama.cpp itself does not use it: a draft is one sequence of tokens",
+            "--spec-draft-p-split= --draft-p-split="),
 )  # fmt: skip
 
 # These options would change answers, or the kind of server. They are refused, so that nobody is served something else
 # than was asked for.
 REFUSED = (
     Foreign("download the files, and name them with --model and --mmproj",
-            "--vision-gemma-4b-default --vision-gemma-12b-default", "-mmu --mmproj-url"),
-    Foreign("a draft is accepted as far as it says what the model chooses", "", "--spec-synth-len --spec-synth-rates"),
-    Foreign("computing on other machines is not supported", "", "--rpc"),
-    Foreign("each request has its own: grammar, or response_format with a JSON schema", "",
-            "--grammar --grammar-file -j --json-schema -jf --json-schema-file"),
-    Foreign("each request has its own: stop, logit_bias, ignore_eos, dry_sequence_breakers", "--ignore-eos",
-            "-r --reverse-prompt -l --logit-bias --dry-sequence-breaker"),
-    Foreign("this sampler is not supported", "", "--adaptive-target --adaptive-decay"),
-    Foreign("the model's own positions are used", "", "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale"
-            " --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast"),
-    Foreign("the model's file is used unchanged", "", "--override-kv --control-vector --control-vector-scaled",
-            "--control-vector-layer-range"),
+            "--vision-gemma-4b-default --vision-gemma-12b-default -mmu= --mmproj-url="),
+    Foreign("a draft is accepted as far as it says what the model chooses", "--spec-synth-len= --spec-synth-rates="),
+    Foreign("computing on other machines is not supported", "--rpc="),
+    Foreign("each request has its own: grammar, or response_format with a JSON schema",
+            "--grammar= --grammar-file= -j= --json-schema= -jf= --json-schema-file="),
+    Foreign("each request has its own: stop, logit_bias, ignore_eos, dry_sequence_breakers",
+            "--ignore-eos -r= --reverse-prompt= -l= --logit-bias= --dry-sequence-breaker="),
+    Foreign("this sampler is not supported", "--adaptive-target= --adaptive-decay="),
+    Foreign("the model's own positions are used",
+            "--rope-scaling= --rope-scale= --rope-freq-base= --rope-freq-scale= --yarn-orig-ctx= --yarn-ext-factor="
+            " --yarn-attn-factor= --yarn-beta-slow= --yarn-beta-fast="),
+    Foreign("the model's file is used unchanged",
+            "--override-kv= --control-vector= --control-vector-scaled= --control-vector-layer-range=="),
     Foreign("an answer ends where the context does", "--context-shift"),
-    Foreign("divide the context by --ctx-size and --parallel", "", "--kv-unified-per-slot"),
+    Foreign("divide the context by --ctx-size and --parallel", "--kv-unified-per-slot="),
     Foreign("each request decides this itself, by skip_special_tokens false", "-sp --special"),
     Foreign("infills are in the order prefix, suffix, middle", "--spm-infill"),
-    Foreign("embeddings have length 1", "", "--embd-normalize"),
+    Foreign("embeddings have length 1", "--embd-normalize="),
     Foreign("each chat decides this itself, by reasoning_format none", "--skip-chat-parsing"),
-    Foreign("name a file by --model, or a model of the hub by --hf-repo", "", "-mu --model-url -dr --docker-repo"),
-    Foreign("the server runs no tools", "-ag --agent --ui-mcp-proxy --webui-mcp-proxy", "--tools --tools-runtime"
-            " --mcp-servers-config --mcp-servers-json"),
-    Foreign("use a proxy to serve files, or to strip a prefix of the path", "", "--path --api-prefix"),
+    Foreign("name a file by --model, or a model of the hub by --hf-repo", "-mu= --model-url= -dr= --docker-repo="),
+    Foreign("the server runs no tools",
+            "-ag --agent --ui-mcp-proxy --webui-mcp-proxy --tools= --tools-runtime= --mcp-servers-config="
+            " --mcp-servers-json="),
+    Foreign("use a proxy to serve files, or to strip a prefix of the path", "--path= --api-prefix="),
     Foreign("one process listens on a port", "--reuse-port"),
     Foreign("see `pyllmcancel models`", "-cl --cache-list"),
     Foreign("this is not supported", "--completion-bash"),
@@ -213,10 +211,9 @@ def add_llama_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(verbose=False, ignored_options=())
     for kind, rows in KINDS.items():
         for row in rows:
-            for arity, names in enumerate((row.flags, row.valued, row.pairs)):
-                if names:
-                    does = silent(partial(_take, kind, row.why), arity)
-                    group.add_argument(*names.split(), help=argparse.SUPPRESS, **does)
+            for name, arity in row.arities():
+                does = silent(partial(_take, kind, row.why), arity)
+                group.add_argument(name, help=argparse.SUPPRESS, **does)
 
 
 def _set(settings: dict[str, Any], _parser: Any, namespace: argparse.Namespace, *_: Any) -> None:

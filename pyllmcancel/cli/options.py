@@ -16,6 +16,7 @@ from typing import Any
 from pyllmcancel.cli.converters import OFF, ON, one_of
 
 Does = Callable[[Any, argparse.Namespace, Any, Any], object]
+Converter = Callable[[str], Any] | tuple[str, ...]  # of a text, or the allowed words
 
 
 class Action(argparse.Action):
@@ -34,7 +35,7 @@ class Option:
     """An option with a value."""
 
     names: str
-    convert: Callable[[str], Any] | tuple[str, ...]  # of its text, or the allowed words
+    convert: Converter
     default: Any
     text: str
     bare: str | None = None  # its meaning without a value; None: it needs one
@@ -84,7 +85,7 @@ class Several:
             *spellings,
             type=lambda given: tuple(self.convert(part.strip()) for part in given.split(",") if part.strip()),
             default=os.environ.get(variable, ""),
-            action=partial(Action, does=partial(_join, spellings[0][2:].replace("-", "_"))),  # type: ignore[arg-type]
+            action=partial(Action, does=partial(_join, dest_of(self.names))),  # type: ignore[arg-type]
             metavar=value,
             help=explained(variable, self.text, None),
         )
@@ -123,6 +124,11 @@ def split(names: str) -> tuple[list[str], str]:
     """Return the spellings, and the word for the value; empty if there is none."""
     words = names.split()
     return (words, "") if words[-1].startswith("-") else (words[:-1], words[-1])
+
+
+def dest_of(names: str) -> str:
+    """Return the name of an option's value in the namespace."""
+    return split(names)[0][0][2:].replace("-", "_")
 
 
 def variable_of(name: str) -> str:

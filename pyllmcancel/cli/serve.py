@@ -14,9 +14,9 @@ from pyllmcancel.cli import llama_options, logs, serve_models, serve_options
 from pyllmcancel.cli.configuration import check_placement, engine_config, server_config
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.failures import failing
-from pyllmcancel.cli.fetching import draft_model_to_fetch, is_offline, model_to_fetch, projector_to_fetch
 from pyllmcancel.cli.help import Formatter, add_help
 from pyllmcancel.cli.keys import certificate_of, hangups_of
+from pyllmcancel.cli.model_argument import draft_model_to_fetch, is_offline, model_to_fetch, projector_to_fetch
 from pyllmcancel.cli.opening import open_listeners, open_store, open_tracing
 from pyllmcancel.cli.router_options import serves_several
 from pyllmcancel.cli.workers import named

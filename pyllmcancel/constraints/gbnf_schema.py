@@ -8,12 +8,11 @@ the path of the lost part is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyllmcancel.constraints.gbnf_containers import array_schema, object_schema
-from pyllmcancel.constraints.gbnf_scalars import integer_schema, string_schema
-from pyllmcancel.constraints.schema_keywords import (
+from pyllmcancel.constraints.gbnf_types import array_schema, integer_schema, object_schema, string_schema
+from pyllmcancel.constraints.keywords import (
     ALTERNATIVES,
     ANY_OBJECT,
     CONSTRAINTS,
@@ -54,21 +53,13 @@ def arguments_schema(schema: Any, prefix: str = "d") -> tuple[Schema, list[str]]
     if schema is None or schema == {}:
         return {"type": "object", "properties": {}}, []
     writer = _Writer(schema, prefix)
-    try:
-        written = writer.arguments()
-    except TooLargeError:
-        return ANY_OBJECT, [""]
-    return written, list(writer.lost)
+    return writer.written(writer.arguments, ANY_OBJECT)
 
 
 def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
     """As `arguments_schema`, for a whole answer, which may be any value."""
     writer = _Writer(schema, "d")
-    try:
-        written = writer.answer()
-    except TooLargeError:
-        return ANYTHING, [""]
-    return written, list(writer.lost)
+    return writer.written(writer.answer, ANYTHING)
 
 
 def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -112,6 +103,12 @@ class _Writer:
 
     def lose(self, path: str) -> None:
         self.lost[path] = None
+
+    def written(self, write: Callable[[], Schema], anything: Schema) -> tuple[Schema, list[str]]:
+        try:
+            return write(), list(self.lost)
+        except TooLargeError:
+            return anything, [""]
 
     # -- what stands for all the arguments ----------------------------------------------------------------------------
 

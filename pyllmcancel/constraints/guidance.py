@@ -71,6 +71,27 @@ class Vocabulary:
         return made
 
 
+END_OF_BYTES = 256
+
+
+class PlainBytes:
+    """A vocabulary of all bytes, to compile a grammar without a model: cost and meaning are the same."""
+
+    n_vocab = END_OF_BYTES + 1
+
+    def pieces(self, *, special: bool = False) -> list[bytes]:
+        return [self.piece(token, special=special) for token in range(self.n_vocab)]
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        return bytes([token]) if token < END_OF_BYTES else b"<end>" * special
+
+    def eog_tokens(self) -> list[int]:
+        return [END_OF_BYTES]
+
+    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)
+
+
 class Guidance:
     """Compiles for one model. Any thread may call any method; the first caller reads the vocabulary."""
 

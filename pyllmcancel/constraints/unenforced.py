@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
-from pyllmcancel.constraints.schema_keywords import are_apart
+from pyllmcancel.constraints.keywords import are_apart
 
 Knows = Callable[[str, Any], bool]
 
@@ -43,34 +44,30 @@ def guidance_knows(keyword: str, value: Any) -> bool:
             return keyword not in GUIDANCE_IGNORES
 
 
-def unenforced(schema: Any, knows: Knows, path: str = "") -> Iterator[str]:
+def unenforced(schema: Any, knows: Knows) -> Iterator[str]:
     """Return the paths of unknown parts, in the schema's order."""
+    return (path for path, _, _ in _unknown(schema, knows))
+
+
+def enforceable(schema: Any, knows: Knows) -> Any:
+    """Return the schema without the unknown parts."""
+    copied = deepcopy(schema)
+    for _, holder, keyword in list(_unknown(copied, knows)):
+        if keyword != "oneOf":  # without one alternative, a value still obeys one of them
+            del holder[keyword]
+    return copied
+
+
+def _unknown(schema: Any, knows: Knows, path: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Return the unknown parts: the path of each, the object that has it, and its keyword."""
     if not isinstance(schema, Mapping):
         return
     for keyword, value in schema.items():
         here = f"{path}.{keyword}" if path else keyword
         if not knows(keyword, value):
-            yield here
+            yield here, schema, keyword
         for place, inner in _inner(keyword, value):
-            yield from unenforced(inner, knows, here + place)
-
-
-def enforceable(schema: Any, knows: Knows) -> Any:
-    """Return the schema without the unknown parts."""
-    if not isinstance(schema, Mapping):
-        return schema
-    found: dict[str, Any] = {}
-    for keyword, value in schema.items():
-        # Without one alternative, a value still obeys one of them.
-        if not knows(keyword, value) and keyword != "oneOf":
-            continue
-        if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
-            found[keyword] = {name: enforceable(each, knows) for name, each in value.items()}
-        elif keyword in SCHEMA | SCHEMAS and isinstance(value, list):
-            found[keyword] = [enforceable(each, knows) for each in value]
-        else:
-            found[keyword] = enforceable(value, knows) if keyword in SCHEMA else value
-    return found
+            yield from _unknown(inner, knows, here + place)
 
 
 def _inner(keyword: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path, PurePosixPath
@@ -67,17 +67,18 @@ class HubModel:
     def fetch_projector(self, progress: Callable[[float], bool]) -> Path | None:
         """Return the file of the model's projector in the same way; None if the model has none. `fetch` comes first."""
         try:
-            return fetched(_FetchProjector(self), f"the projector of {self.name}", progress)
+            return fetched(_Fetch(self, of_projector=True), f"the projector of {self.name}", progress)
         except _NoProjectorError:
             return None
 
 
 class _Fetch(Fetch):
-    """Fetches a model of the hub."""
+    """Fetches a model of the hub, or the projector that lies beside it."""
 
-    def __init__(self, model: HubModel) -> None:
+    def __init__(self, model: HubModel, *, of_projector: bool = False) -> None:
         super().__init__()
         self._model = model
+        self._of_projector = of_projector
         self._name = model.name
         self._repository = Repository(model.name.repo)
 
@@ -97,10 +98,13 @@ class _Fetch(Fetch):
             raise HubError(f"{why}. A copy is in the cache: --offline serves it") from error
 
     def _in_cache(self) -> Path | None:
-        return self._repository.find(self._name)
+        model = self._repository.find(self._name)
+        return self._repository.find_projector(model) if self._of_projector and model is not None else model
 
     def _cached(self, why: str) -> Path:
         path = self._in_cache()
+        if path is None and self._of_projector:
+            raise _NoProjectorError(f"{self._name} has no projector in the cache")
         if path is None:
             raise HubError(f"{why}; and {self._name} is not in the cache, {self._repository.folder}")
         logger.info("%s: serving %s from the cache, without a check for a newer one (%s)", self._name, path.name, why)
@@ -122,7 +126,13 @@ class _Fetch(Fetch):
         return found[0]
 
     def _choose(self, paths: Collection[str]) -> tuple[str, ...]:
-        return self._name.choose(paths)
+        chosen = self._name.choose(paths)
+        if not self._of_projector:
+            return chosen
+        found = projector_of(chosen[0], paths)
+        if found is None:
+            raise _NoProjectorError(f"{self._name} has no projector")
+        return (found,)
 
     def _get(self, hub: Hub, commit: str, file: HubFile) -> Path:
         before, blob = self.done, self._repository.blob(file.etag)
@@ -135,25 +145,6 @@ class _Fetch(Fetch):
 
 class _NoProjectorError(HubError):
     """The model has no projector."""
-
-
-class _FetchProjector(_Fetch):
-    """Fetches the projector that lies beside a model."""
-
-    def _choose(self, paths: Collection[str]) -> tuple[str, ...]:
-        found = projector_of(self._name.choose(paths)[0], paths)
-        if found is None:
-            raise _NoProjectorError(f"{self._name} has no projector")
-        return (found,)
-
-    def _in_cache(self) -> Path | None:
-        model = super()._in_cache()
-        return None if model is None else self._repository.find_projector(model)
-
-    def _cached(self, why: str) -> Path:
-        if self._in_cache() is None:
-            raise _NoProjectorError(f"{self._name} has no projector in the cache")
-        return super()._cached(why)
 
 
 class Hub:
@@ -193,15 +184,11 @@ class Hub:
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-        class Counter:
+        class Counter(nullcontext[Any]):
             """Stands where a progress bar is expected."""
 
-            def __init__(self, **_: object) -> None: ...
-
-            def __enter__(self) -> Counter:
-                return self
-
-            def __exit__(self, *_: object) -> None: ...
+            def __init__(self, **_: object) -> None:
+                super().__init__(self)
 
             def update(self, n_bytes: int) -> None:
                 count(n_bytes)

@@ -97,24 +97,23 @@ class _Fetch(Fetch):
             if out.tell() < self.total:
                 raise HubUnreachable(f"{host_of(url)} broke off")
 
-        while out.tell() < self.total:
-            before = out.tell()
-            try:
-                self._repeated(go_on)
-            except HubUnreachable:
-                if out.tell() <= before:
-                    raise
+        if out.tell() < self.total:
+            self._repeated(go_on, out.tell)
 
-    def _repeated(self, ask: Callable[[], T]) -> T:
+    def _repeated(self, ask: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
         """Return the result of `ask`, which is called again if it raises HubUnreachable."""
-        for failures in range(1, RETRIES + 1):
+        failures = 0
+        while True:
+            before = progress()
             try:
                 return ask()
             except HubUnreachable as error:
+                failures = 1 if progress() > before else failures + 1
+                if failures > RETRIES:
+                    raise
                 logger.warning("%s: trying again (%d of %d)", error, failures, RETRIES)
                 if self.given_up.wait(PAUSE_SECONDS):
                     raise LoadCancelled("the download was given up") from None
-        return ask()
 
 
 def url_of(wheel: Wheel) -> str:

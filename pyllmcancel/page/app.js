@@ -6,9 +6,9 @@ import { KeyDialog } from "./key_dialog.js";
 import { Notices } from "./notices.js";
 import { feed, fleet, server } from "./live.js";
 import { documentation } from "./lib/documentation.js";
-import { html, render, useEffect, useState } from "./lib/html.js";
+import { html, render, useEffect } from "./lib/html.js";
 import { plural } from "./lib/format.js";
-import { useObservable } from "./lib/observable.js";
+import { useEvent, useObservable } from "./lib/observable.js";
 
 const VIEWS = {
   engine: { name: "Engine", view: EngineView },
@@ -23,12 +23,7 @@ function viewNow() {
 }
 
 function App() {
-  const [name, setName] = useState(viewNow());
-  useEffect(() => {
-    const follow = () => setName(viewNow());
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
+  const name = useEvent(window, "hashchange", viewNow);
   useEffect(() => { document.title = `${VIEWS[name].name} · pyllmcancel`; }, [name]);
   const View = VIEWS[name].view;
   return html`

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.bench.answer import ErrorKind
-from pyllmcancel.bench.client import Ask, Call, Client, Exchange, Outcome
-from pyllmcancel.bench.connection import Connection, parse_url
+from pyllmcancel.bench.client import Ask, Call, Client, Connection, Exchange, Outcome, parse_url
 from tests.support.scripted_server import (
     DONE,
     LAST_CHUNK,

@@ -86,8 +86,7 @@ IN_THE_PAGES_COLOURS = """() => {
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
   copy.drawImage(canvas, 0, 0);
   const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
-  const hex = getComputedStyle(document.documentElement).getPropertyValue("--decode").trim().slice(1);
-  const wanted = [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const wanted = getComputedStyle(document.documentElement).getPropertyValue("--decode").match(/\\d+/g).map(Number);
   for (let at = 0; at < data.length; at += 4) if (wanted.every((value, i) => data[at + i] === value)) return true;
   return false;
 }"""

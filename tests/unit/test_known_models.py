@@ -10,7 +10,7 @@ import pytest
 
 from pyllmcancel.cli import command_parser, main
 from pyllmcancel.cli.configuration import engine_config, sampling_params
-from pyllmcancel.cli.fetching import model_to_fetch
+from pyllmcancel.cli.model_argument import model_to_fetch
 from pyllmcancel.errors import HubError, LoadCancelled, UsageError
 from pyllmcancel.hub import wheels
 from pyllmcancel.hub.known import KNOWN, KnownModel, models_folder

@@ -10,8 +10,8 @@ import pytest
 
 from pyllmcancel.cli import llama_options, main, serve
 from pyllmcancel.cli.environment import check_environment
-from pyllmcancel.cli.fetching import draft_model_to_fetch
 from pyllmcancel.cli.llama_options import ANYWAY, IGNORED, REFUSED, SHORTCUTS, Foreign
+from pyllmcancel.cli.model_argument import draft_model_to_fetch
 from pyllmcancel.cli.parser import Parser
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.fetching import HubModel

@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.cli import command_parser, main
 from pyllmcancel.cli.configuration import server_config
-from pyllmcancel.cli.fetching import model_to_fetch
+from pyllmcancel.cli.model_argument import model_to_fetch
 from pyllmcancel.hub.fetching import HubModel
 
 

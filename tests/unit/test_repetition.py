@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.constraints.guidance import Guidance, json_rule
-from pyllmcancel.constraints.plain_bytes import PlainBytes
+from pyllmcancel.constraints.guidance import Guidance, PlainBytes, json_rule
 from pyllmcancel.engine.repetition import MAX_PERIOD, MIN_PERIODS, demands, period_of
 from tests.support.driver import Driver
 

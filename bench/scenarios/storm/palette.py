@@ -131,21 +131,12 @@ LOOKING: tuple[tuple[str, Body | None], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The kinds of request for one server.
+    """The kinds of request for one server."""
 
-    Attributes
-    ----------
-    kinds
-        Whose answers are waited for.
-    endless
-        Who is left: asked for with a long prompt, or a long answer, they take longer than anybody waits.
-    telling
-        Those of them that stream, from their prompt on.
-    """
-
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind, ...]  # their answers are waited for
+    # Clients leave these: with a long prompt or a long answer they take longer than anybody waits.
     endless: tuple[Kind, ...]
-    telling: tuple[Kind, ...]
+    telling: tuple[Kind, ...]  # those of them that stream, from their prompt on
     prompts: tuple[str, ...]
     long_prompts: tuple[str, ...]
 

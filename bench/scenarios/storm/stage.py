@@ -15,28 +15,17 @@ Question = tuple[str, str]  # name of a kind, and prompt
 
 @dataclass(slots=True)
 class Visit:
-    """The record of one client's actions and observations.
-
-    Attributes
-    ----------
-    expected
-        Reasons as which the request may have ended, by the server's log; empty for a proper end, None if it may never
-        have been accepted.
-    stays
-        Its client waited for the whole answer, and nothing cancelled it.
-    late
-        Its client was to cut it, and was held up, by a busy machine, for longer than the answer lasts.
-    cut_at
-        When it was cut, on the monotonic clock; 0: it was not, or at once.
-    """
+    """The record of one client's actions and observations."""
 
     id: str
     way: str
     what: str
+    # Reasons as which the request may have ended, by the server's log; empty for a proper end, None if it may never
+    # have been accepted.
     expected: tuple[str | None, ...] = ()
-    stays: bool = False
-    late: bool = False
-    cut_at: float = 0.0
+    stays: bool = False  # its client waited for the whole answer, and nothing cancelled it
+    late: bool = False  # its client was to cut it, and was held up, by a busy machine, for longer than the answer lasts
+    cut_at: float = 0.0  # when it was cut, on the monotonic clock; 0: it was not, or at once
     sent_at: float = field(default_factory=time.monotonic)
     refused: bool = False
     faults: list[str] = field(default_factory=list)
@@ -47,22 +36,14 @@ class Visit:
 
 @dataclass(slots=True)
 class Stage:
-    """The shared state of all clients of a server.
-
-    Attributes
-    ----------
-    known
-        The answers given alone.
-    lasting
-        Seconds that a request to be cut takes at least, if nothing cuts it.
-    """
+    """The shared state of all clients of a server."""
 
     port: int
     palette: Palette
-    known: Mapping[Question, Answer]
+    known: Mapping[Question, Answer]  # the answers given alone
     name: str
     numbers: Callable[[], int]
-    lasting: float = 0.0
+    lasting: float = 0.0  # seconds that a request to be cut takes at least, if nothing cuts it
 
     def fresh_id(self) -> str:
         return f"{self.name}-{self.numbers()}"

@@ -28,25 +28,17 @@ PIECE = 512  # bytes that it reads at a time
 
 @dataclass(slots=True)
 class Reply:
-    """The answer as far as a client has read it.
-
-    Attributes
-    ----------
-    payloads
-        JSON objects: the events of a stream, or the one body.
-    ends
-        How often the answer said that it was over: ``[DONE]``, llama-server's last event, an error, or a whole body.
-    framed
-        The last byte that HTTP promises has come.
-    """
+    """The answer as far as a client has read it."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    # JSON objects: the events of a stream, or the one body.
     payloads: list[dict[str, Any]] = field(default_factory=list)
     text: str = ""
     done: bool = False
+    # How often the answer said that it was over: ``[DONE]``, llama-server's last event, an error, or a whole body.
     ends: int = 0
-    framed: bool = False
+    framed: bool = False  # the last byte that HTTP promises has come
 
     @property
     def error(self) -> dict[str, Any] | None:

@@ -29,8 +29,7 @@ export class Answering {
   #redrawing = null;
   #saved = performance.now();
   #slow = 0; // milliseconds of the last drawing
-  #end;
-  #ended = new Promise((resolve) => { this.#end = resolve; });
+  #ended = Promise.withResolvers();
 
   // `onSave` is called now and then with the answer so far. `takeUp` is the id of a request that was sent before.
   constructor({ session, model = "", body = null, prefix = "", reasoning = "", takeUp = null, onSave }) {
@@ -53,7 +52,7 @@ export class Answering {
       this.#failed(draft, error);
     }
     clearTimeout(this.#redrawing);
-    this.#end();
+    this.#ended.resolve();
     const stop = this.#stop === null ? null : await this.#stop;
     const seen = stop === null && isCancelled(draft) ? await this.#seen() : null;
     return messageOf(draft, stop, seen, hasCancelled(this.requestId, this.#session));
@@ -82,7 +81,7 @@ export class Answering {
       this.#controller.abort();
       return {};
     } finally {
-      this.#ended.then(() => clearTimeout(late));
+      this.#ended.promise.then(() => clearTimeout(late));
     }
   }
 

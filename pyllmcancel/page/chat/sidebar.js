@@ -57,7 +57,7 @@ export function Sidebar({ chats, onChosen }) {
       ${summaries.length > 0 && html`<${SearchField} text=${searched} onChange=${setSearched} />`}
       <nav class="side-list" aria-label="Conversations">
         ${searched.trim() !== "" && html`<${Found} chats=${chats} text=${searched.trim()} current=${current?.id} onOpen=${open} />`}
-        ${searched.trim() === "" && grouped(summaries).map(([name, group]) => html`
+        ${searched.trim() === "" && [...Map.groupBy(summaries, ({ updated }) => day(updated))].map(([name, group]) => html`
           <h2 key=${name}>${name}</h2>
           <ul key=${`${name} list`}>${group.map((one) => html`
             <${Entry} key=${one.id} ...${{ chats, one, onOpen: () => open(one.id), isCurrent: one.id === current?.id, isRenamed: one.id === renamed, onRename: setRenamed }} />`)}
@@ -69,12 +69,6 @@ export function Sidebar({ chats, onChosen }) {
     : html`<span class="refusal" role="alert">This browser cannot store conversations (${problem}): export those that you need.</span>`}</p>
       ${isAsking && html`<${DeleteAll} n=${summaries.length} onDone=${(yes) => { setAsking(false); if (yes) chats.removeAll(); }} />`}
     </div>`;
-}
-
-function grouped(summaries) {
-  const groups = new Map();
-  for (const one of summaries) groups.set(day(one.updated), [...(groups.get(day(one.updated)) ?? []), one]);
-  return [...groups];
 }
 
 function Entry({ chats, one, onOpen, isCurrent, isRenamed, onRename }) {

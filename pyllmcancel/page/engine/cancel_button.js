@@ -1,8 +1,8 @@
 // A button that cancels. It keeps its label and place from press to answer, so that a press is never lost to a redraw.
 import { cancelRequest, cancelSession } from "../lib/api.js";
 import { milliseconds, shorten } from "../lib/format.js";
-import { html, useRef, useState } from "../lib/html.js";
-import { say } from "./spoken.js";
+import { html, useRef } from "../lib/html.js";
+import { useAction } from "./spoken.js";
 
 export function CancelRequest({ entry }) {
   const text = entry.live ? (entry.status === "cancelling" ? "Cancelling" : "Cancel") : "Ended";
@@ -21,32 +21,25 @@ export function CancelSession({ session, live }) {
 
 // Not `disabled`, which would swallow a press that has begun, and lose the focus.
 function CancelButton({ name, text, isOver, act }) {
-  const [asked, setAsked] = useState({ busy: false, problem: null });
+  const { busy, problem, run } = useAction(`${name}: `);
   // The place where a press began, while there was something to cancel. It counts even if the page has moved below it.
   const began = useRef(null);
   const begin = (event) => {
     began.current = isOver ? null : event.currentTarget.getBoundingClientRect();
     event.currentTarget.setPointerCapture(event.pointerId);
   };
-  const press = async (event) => {
+  const press = (event) => {
     const place = began.current;
     began.current = null;
     const isKey = event.detail === 0;
-    if (asked.busy || (place === null && isOver) || (!isKey && !isIn(event, event.currentTarget.getBoundingClientRect()) && !isIn(event, place))) return;
-    setAsked({ busy: true, problem: null });
-    try {
-      say(await act());
-      setAsked({ busy: false, problem: null });
-    } catch (error) {
-      setAsked({ busy: false, problem: error.message });
-      say(`${name}: ${error.message}`);
-    }
+    if ((place === null && isOver) || (!isKey && !isIn(event, event.currentTarget.getBoundingClientRect()) && !isIn(event, place))) return;
+    run(act);
   };
   return html`
-    <button class=${isOver ? "cancel over" : "cancel danger"} aria-label=${name} aria-disabled=${isOver || asked.busy}
-      onPointerDown=${begin} onClick=${press} title=${asked.problem ?? name}>
-      ${asked.busy && !isOver ? "Cancelling" : text}</button>
-    ${asked.problem !== null && html`<span class="badge error problem">${shorten(asked.problem, 60)}</span>`}`;
+    <button class=${isOver ? "cancel over" : "cancel danger"} aria-label=${name} aria-disabled=${isOver || busy}
+      onPointerDown=${begin} onClick=${press} title=${problem ?? name}>
+      ${busy && !isOver ? "Cancelling" : text}</button>
+    ${problem !== null && html`<span class="badge error problem">${shorten(problem, 60)}</span>`}`;
 }
 
 const isIn = ({ clientX: x, clientY: y }, place) => place !== null && x >= place.left && x <= place.right && y >= place.top && y <= place.bottom;

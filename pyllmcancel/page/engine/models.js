@@ -1,11 +1,11 @@
 // All models of a server that has several: their states and loads. A loaded one is chosen here, and its figures are
 // shown below.
 import { bytes, duration, plural, shorten } from "../lib/format.js";
-import { html, useState } from "../lib/html.js";
+import { html } from "../lib/html.js";
 import { loadModel, stateOf, stateWords, unloadModel } from "../lib/served.js";
 import { LoadBar } from "../load_bar.js";
 import { Figures } from "./replicas.js";
-import { say } from "./spoken.js";
+import { useAction } from "./spoken.js";
 import { useModel } from "./use_model.js";
 
 export function Models({ fleet, served, chosen, onChoose }) {
@@ -56,26 +56,18 @@ const Failure = ({ status: { error, lines = [] } }) => html`
   ${lines.length > 0 && html`<details class="small"><summary>The last lines of its log</summary><pre class="text" tabindex="0">${lines.join("\n")}</pre></details>`}`;
 
 function Actions({ one, state }) {
-  const [asked, setAsked] = useState({ busy: false, problem: null });
-  const act = async (what, done) => {
-    if (asked.busy) return;
-    setAsked({ busy: true, problem: null });
-    try {
-      await what(one.id);
-      say(`${one.id} ${done}`);
-      setAsked({ busy: false, problem: null });
-    } catch (error) {
-      setAsked({ busy: false, problem: error.message });
-      say(error.message);
-    }
-  };
-  const button = (text, what, done, kind = "") => html`<button class=${`small-button ${kind}`} aria-label=${`${text} ${one.id}`} aria-disabled=${asked.busy} onClick=${() => act(what, done)}>${text}</button>`;
+  const { busy, problem, run } = useAction();
+  const act = (what, done) => run(async () => {
+    await what(one.id);
+    return `${one.id} ${done}`;
+  });
+  const button = (text, what, done, kind = "") => html`<button class=${`small-button ${kind}`} aria-label=${`${text} ${one.id}`} aria-disabled=${busy} onClick=${() => act(what, done)}>${text}</button>`;
   return html`
     <span class="row model-actions">
       ${state === "ready" && button("Unload", unloadModel, "is unloaded")}
       ${state === "loading" && button("Cancel the load", unloadModel, "is not loaded any more", "danger")}
       ${(state === "unloaded" || state === "sleeping") && button("Load", loadModel, "is being loaded")}
       ${state === "failed" && button("Try again", loadModel, "is being loaded")}
-      ${asked.problem !== null && html`<span class="badge error" title=${asked.problem}>${shorten(asked.problem, 60)}</span>`}
+      ${problem !== null && html`<span class="badge error" title=${problem}>${shorten(problem, 60)}</span>`}
     </span>`;
 }

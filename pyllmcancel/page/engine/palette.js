@@ -3,6 +3,9 @@
 const NAMES = ["surface", "sunken", "line", "line-strong", "text", "dim", "focus", "waiting", "prefill", "decode", "aborted", "cancel", "bg"];
 const TILE = 8; // CSS pixels
 
+// So that a colour is read as the one of the present scheme, not as the text in the style.
+for (const name of NAMES) CSS.registerProperty({ name: `--${name}`, syntax: "<color>", inherits: true, initialValue: "transparent" });
+
 // The timeline reads the palette again when the colour scheme changes.
 export function readPalette(element, scale) {
   const style = getComputedStyle(element);

@@ -1,8 +1,26 @@
-// The only text that screen readers announce by themselves: the result of a cancel that was pressed here.
-import { html } from "../lib/html.js";
+// The only text that screen readers announce by themselves: the result of a button that was pressed here.
+import { html, useState } from "../lib/html.js";
 import { Observable, useObservable } from "../lib/observable.js";
 
 const spoken = new Observable("");
 
 export const say = (text) => spoken.set(text);
 export const Spoken = () => html`<p class="hidden-text" role="status">${useObservable(spoken)}</p>`;
+
+// Return {busy, problem, run}. `run(act)` calls `act`, one call at a time, and announces the text that it resolves with,
+// or its error, which begins with `name` if there is one.
+export function useAction(name = "") {
+  const [asked, setAsked] = useState({ busy: false, problem: null });
+  const run = async (act) => {
+    if (asked.busy) return;
+    setAsked({ busy: true, problem: null });
+    try {
+      say(await act());
+      setAsked({ busy: false, problem: null });
+    } catch (error) {
+      setAsked({ busy: false, problem: error.message });
+      say(`${name}${error.message}`);
+    }
+  };
+  return { ...asked, run };
+}

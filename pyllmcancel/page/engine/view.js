@@ -1,7 +1,7 @@
 // The engine's present activity. The address's fragment, #engine/ID, opens a request.
 import { fleet } from "../live.js";
-import { html, useCallback, useEffect, useState } from "../lib/html.js";
-import { useObservable } from "../lib/observable.js";
+import { html, useCallback } from "../lib/html.js";
+import { useEvent, useObservable } from "../lib/observable.js";
 import { stateOf } from "../lib/served.js";
 import { EndedList } from "./ended_list.js";
 import { Histogram } from "./histogram.js";
@@ -15,12 +15,7 @@ import { Tiles } from "./tiles.js";
 import { Timeline } from "./timeline.js";
 
 export function EngineView() {
-  const [id, setId] = useState(openedNow());
-  useEffect(() => {
-    const follow = () => setId(openedNow());
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
+  const id = useEvent(window, "hashchange", openedNow);
   const open = useCallback((entry) => { location.hash = linkTo(entry.id); }, []);
   const close = useCallback(() => { location.hash = "#engine"; }, []);
   const served = useObservable(fleet.served);

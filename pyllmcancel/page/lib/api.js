@@ -23,9 +23,7 @@ export class ApiError extends Error {
 
 function askForKey(refused) {
   if (asking === null) {
-    let resolve;
-    const promise = new Promise((done) => { resolve = done; });
-    asking = { promise, resolve };
+    asking = Promise.withResolvers();
     keyWanted.set({ wrong: refused !== "" });
   }
   return asking.promise;

@@ -1,5 +1,5 @@
 // A value that components follow. `set` notifies each listener at once.
-import { useLayoutEffect, useReducer } from "./html.js";
+import { useEffect, useLayoutEffect, useReducer, useState } from "./html.js";
 
 export class Observable {
   #value;
@@ -30,4 +30,15 @@ export function useObservable(observable) {
   // Subscribed before anything else can run: a value set between the drawing and a later effect would never be drawn.
   useLayoutEffect(() => observable.subscribe(redraw), [observable]);
   return observable.value;
+}
+
+// Return what `read` returns, in a component that is drawn again when that changes at one of the target's events.
+export function useEvent(target, event, read) {
+  const [value, setValue] = useState(read);
+  useEffect(() => {
+    const follow = () => setValue(read());
+    target.addEventListener(event, follow);
+    return () => target.removeEventListener(event, follow);
+  }, []);
+  return value;
 }

@@ -16,7 +16,7 @@ export class Pane {
   unsent = 0;                    // keys without a request, because too many waited
   note = null;                   // the result of the last stop: {stopped, latency, why}
 
-  #name; #supersedes; #ask; #stopOne; #stopAll; #now; #frame; #alarm;
+  #page;
   #drawing = false;
   #dismissed = true;
   #deadline = null;
@@ -25,19 +25,12 @@ export class Pane {
 
   // ask(request, {signal, onPiece}) resolves to an ending (completing.js); stopOne(id) to milliseconds, stopAll() to
   // {latency, reached}: those of the slowest, and the ids of those that it has cancelled; frame(call) calls before the next drawing; alarm(call, ms) calls later, and returns what forgets it.
-  constructor({ name, supersedes, ask, stopOne, stopAll, now, frame, alarm }) {
-    this.#name = name;
-    this.#supersedes = supersedes;
-    this.#ask = ask;
-    this.#stopOne = stopOne;
-    this.#stopAll = stopAll;
-    this.#now = now;
-    this.#frame = frame;
-    this.#alarm = alarm;
+  constructor({ name, supersedes, ...page }) {
+    this.name = name;
+    this.supersedes = supersedes;
+    this.#page = page;
   }
 
-  get name() { return this.#name; }
-  get supersedes() { return this.#supersedes; }
   get newest() { return this.requests.at(-1) ?? null; }
   get open() { return this.requests.filter((request) => request.endedAt === null); }
   get isIdle() { return this.open.length === 0; }
@@ -79,7 +72,7 @@ export class Pane {
     const place = placeOf(text, caret);
     this.#dismissed = place === null;
     if (place !== null) this.#add(place);
-    else if (this.#supersedes) this.#cancelNewest();
+    else if (this.supersedes) this.#cancelNewest();
     this.#drawNow();
   }
 
@@ -88,7 +81,7 @@ export class Pane {
     if (this.#dismissed) return;
     this.#dismissed = true;
     this.#outdate();
-    if (this.#supersedes) this.#cancelNewest();
+    if (this.supersedes) this.#cancelNewest();
     this.#draw();
   }
 
@@ -101,7 +94,7 @@ export class Pane {
     if (open.length === 0) return;
     const run = this.#run;
     for (const request of open) if (request.sentAt === null) this.#end(request, { outcome: "unsent" });
-    const { latency, reached } = await this.#stopAll();
+    const { latency, reached } = await this.#page.stopAll();
     // A request that was not there yet when the others were cancelled: the server notices that its client has left.
     for (const request of open) if (!reached.includes(request.id)) request.controller.abort();
     if (run === this.#run) this.#tell({ stopped: reached.length, latency, why });
@@ -118,11 +111,11 @@ export class Pane {
   #add(place) {
     const waiting = this.requests.filter((request) => request.sentAt === null && request.endedAt === null);
     // Only the newest of requests that supersede each other needs to be sent.
-    if (this.#supersedes) for (const request of waiting) this.#end(request, { outcome: "unsent" });
+    if (this.supersedes) for (const request of waiting) this.#end(request, { outcome: "unsent" });
     else if (waiting.length >= LIMITS.waiting) { this.unsent += 1; return; }
     const request = {
       id: this.#nextId(), number: this.requests.length + 1, place, after: lastKeys(place.before),
-      keyAt: this.#now(), sentAt: null, firstAt: null, obsoleteAt: null, endedAt: null,
+      keyAt: this.#page.now(), sentAt: null, firstAt: null, obsoleteAt: null, endedAt: null,
       text: "", tokens: 0, tokensWhenObsolete: 0, ending: null, entry: null, controller: new AbortController(),
     };
     if (this.isIdle) this.#setDeadline();
@@ -135,7 +128,7 @@ export class Pane {
     const sent = this.open.filter((request) => request.sentAt !== null).length;
     const next = this.open.find((request) => request.sentAt === null);
     if (next === undefined || sent >= LIMITS.inFlight) return;
-    next.sentAt = this.#now();
+    next.sentAt = this.#page.now();
     this.#follow(next);
     this.#sendNext();
   }
@@ -145,13 +138,13 @@ export class Pane {
       if (request.endedAt !== null) return;
       request.text += text;
       request.tokens += 1;
-      if (request.firstAt === null && request.text.trim() !== "") request.firstAt = this.#now();
+      if (request.firstAt === null && request.text.trim() !== "") request.firstAt = this.#page.now();
       this.#draw();
     };
-    let ending = await this.#ask(request, { signal: request.controller.signal, onPiece });
+    let ending = await this.#page.ask(request, { signal: request.controller.signal, onPiece });
     while (this.#isOvertaken(request, ending)) {
       Object.assign(request, { id: this.#nextId(), text: "", tokens: 0, firstAt: null });
-      ending = await this.#ask(request, { signal: request.controller.signal, onPiece });
+      ending = await this.#page.ask(request, { signal: request.controller.signal, onPiece });
     }
     this.#end(request, ending);
     this.#sendNext();
@@ -164,12 +157,12 @@ export class Pane {
 
   #nextId() {
     this.#numbered += 1;
-    return `${this.#name}-${this.#numbered}`;
+    return `${this.name}-${this.#numbered}`;
   }
 
   #end(request, ending) {
     if (request.endedAt !== null) return;
-    request.endedAt = this.#now();
+    request.endedAt = this.#page.now();
     request.ending = ending;
     if (this.isIdle) this.#deadline?.();
     this.#draw();
@@ -179,7 +172,7 @@ export class Pane {
     const last = this.newest;
     if (last === null || last.obsoleteAt !== null) return;
     // If it had ended before, nothing was computed for nobody.
-    last.obsoleteAt = last.endedAt === null ? this.#now() : null;
+    last.obsoleteAt = last.endedAt === null ? this.#page.now() : null;
     last.tokensWhenObsolete = last.tokens;
   }
 
@@ -188,12 +181,12 @@ export class Pane {
     if (request === null || request.endedAt !== null) return;
     if (request.sentAt === null) return this.#end(request, { outcome: "unsent" });
     const run = this.#run;
-    const latency = await this.#stopOne(request.id);
+    const latency = await this.#page.stopOne(request.id);
     if (run === this.#run && latency !== null) this.#tell({ stopped: 1, latency, why: "dismissed" });
   }
 
   #setDeadline() {
-    this.#deadline = this.#alarm(() => this.stop("deadline"), LIMITS.lifetime);
+    this.#deadline = this.#page.alarm(() => this.stop("deadline"), LIMITS.lifetime);
   }
 
   #tell(note) {
@@ -204,7 +197,7 @@ export class Pane {
   #draw() {
     if (this.#drawing) return;
     this.#drawing = true;
-    this.#frame(() => {
+    this.#page.frame(() => {
       this.#drawing = false;
       this.#drawNow();
     });

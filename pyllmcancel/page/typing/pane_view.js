@@ -17,6 +17,7 @@ const TEXTS = {
   },
 };
 
+// The button is never `disabled`: a focused button that is disabled loses the focus.
 export function PaneView({ pane, turn, scale, now, onKey, onStop }) {
   const { title, about } = TEXTS[pane.supersedes];
   const id = pane.supersedes ? "with" : "without";
@@ -26,7 +27,7 @@ export function PaneView({ pane, turn, scale, now, onKey, onStop }) {
         <h3 id=${`${id}-title`}>${title}</h3>
         ${turn !== null && html`<span class="badge running">typing</span>`}
         <p class="try-note num" role="status">${noteOf(pane.note)}</p>
-        <${StopButton} pane=${pane} onStop=${onStop} />
+        <button class="danger try-stop" type="button" aria-disabled=${pane.isIdle} onClick=${onStop}>Stop</button>
       </header>
       <p class="dim try-about" id=${`${id}-about`}>${about}</p>
       <${Editor} pane=${pane} label=${`Code, ${title.toLowerCase()}`} hint="typing-hint" readOnly=${turn !== null} onKey=${onKey} onStop=${onStop} />
@@ -38,16 +39,10 @@ export function PaneView({ pane, turn, scale, now, onKey, onStop }) {
     </section>`;
 }
 
-// Never `disabled`: a focused button that is disabled loses the focus.
-const StopButton = ({ pane, onStop }) => html`
-  <button class="danger try-stop" type="button" aria-disabled=${pane.isIdle} onClick=${onStop}>Stop</button>`;
-
 function noteOf(note) {
   if (note === null) return "";
   const { stopped, latency, why } = note;
   const begin = why === "deadline" ? "after 30 s: " : "";
   if (latency === null) return `${begin}nothing was being computed`;
-  return `${begin}compute stopped after ${milliseconds(latency)}${stopped > 1 ? ` (${count(stopped)})` : ""}`;
+  return `${begin}compute stopped after ${milliseconds(latency)}${stopped > 1 ? ` (slowest of ${stopped})` : ""}`;
 }
-
-const count = (stopped) => `slowest of ${stopped}`;
