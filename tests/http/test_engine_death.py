@@ -13,15 +13,15 @@ from tests.support.http_process import RawClient, ServerProcess, events
 DIES = """
 import os, sys
 from pyllmcancel.cli import main
-from pyllmcancel.engine.generation import Generation
-compute = Generation.compute
+from pyllmcancel.engine.steps import DecodeSteps
+compute = DecodeSteps.compute
 
 def compute_or_die(self, items):
     if os.path.exists(os.environ["DIE"]):
         raise MemoryError("of the test")
     return compute(self, items)
 
-Generation.compute = compute_or_die
+DecodeSteps.compute = compute_or_die
 """
 SERVES = "sys.exit(main())"
 # It cannot even shut down.

@@ -71,7 +71,7 @@ async def seeing(*modalities: Modality, **options: Any) -> AsyncIterator[tuple[W
     """A server whose model takes pictures and sounds."""
     async with open_world(n_ctx=4096, **options) as world:
         library = RecordingLibrary(world.model, *modalities)
-        world.engine.media = library  # type: ignore[assignment]
+        object.__setattr__(world.engine, "media", library)  # an engine's facts are frozen
         yield world, library
 
 
