@@ -8,7 +8,7 @@ anything to others within its share.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
@@ -81,7 +81,10 @@ class Remembered(Generic[K, T]):
 
 
 def largest_first(
-    kept: Iterable[T], owner_of: Callable[[T], str], size_of: Callable[[T], int], held: Mapping[str, int]
+    kept: Iterable[T],
+    owner_of: Callable[[T], str],
+    size_of: Callable[[T], int],
+    held: Mapping[str, int] | None = None,
 ) -> Iterator[T]:
     """Yield the kept items in the order in which to forget them: each time the next one of the owner with the most.
 
@@ -90,18 +93,16 @@ def largest_first(
     kept
         The items that can be forgotten. Those of one owner keep their order.
     held
-        The total of each owner.
+        The total of each owner; by default that of the items.
     """
-    queues: dict[str, list[T]] = {}
+    queues = defaultdict[str, deque[T]](deque)
     for one in kept:
-        queues.setdefault(owner_of(one), []).append(one)
-    left = {owner: held.get(owner, 0) for owner in queues}
-    places = dict.fromkeys(queues, 0)
+        queues[owner_of(one)].append(one)
+    left = {owner: sum(map(size_of, own)) if held is None else held.get(owner, 0) for owner, own in queues.items()}
     while left:
         owner = max(left, key=left.__getitem__)
-        one = queues[owner][places[owner]]
-        places[owner] += 1
+        one = queues[owner].popleft()
         left[owner] -= size_of(one)
-        if places[owner] == len(queues[owner]):
+        if not queues[owner]:
             del left[owner]
         yield one

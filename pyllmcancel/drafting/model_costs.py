@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ASSUMED_COST = 0.1
 MIN_MEASURED = 8  # steps of one token for each answer, some drafts: a single one may be slow for another reason
 FIRST_DRAFT = 3  # tokens, a tile of rows: the limit of a draft that is made to learn its cost
-MAX_AGE, OLDEST = 512, 8192  # steps without a draft after which the measured cost is doubted, at first and at most
+MAX_AGE = 512  # steps without a draft after which the measured cost is doubted
 DOUBT = 0.5  # the factor by which it is taken to be lower then, so that a draft which seemed too slow is measured anew
 FIRST_CHUNK = 64  # tokens of a text that are computed at once, until their cost is measured
 MIN_CHUNK = 16  # fewer tokens say little about the cost of many
@@ -52,7 +52,6 @@ class DraftModelCosts:
         self._steps = RowCosts()  # of the draft model, by their tokens
         self._n_measured = 0  # steps of one token for each answer
         self._n_without = 0  # steps of the model, since a draft was measured
-        self._max_age = MAX_AGE
         self._doubt = 1.0
         self._per_token: float | None = None  # seconds, of a text
 
@@ -67,7 +66,7 @@ class DraftModelCosts:
         The draft model's first step computes `lag` tokens of each answer.
         """
         self._n_without += 1
-        if self._n_without > self._max_age:
+        if self._n_without > MAX_AGE:
             self._n_without, self._doubt = 0, DOUBT * self._doubt
         first, each = (self._seconds(n_tokens * n_sequences, costs) / n_sequences for n_tokens in (lag, 1))
         return ModelDraftCosts(costs, first, each, n_known_rows)
@@ -78,8 +77,6 @@ class DraftModelCosts:
 
     def observe_step(self, n_sequences: int, n_tokens: int, seconds: float) -> None:
         """Learn the time of a draft model's step: `n_tokens` were computed, for one of each of `n_sequences`."""
-        if self._doubt < 1.0:
-            self._max_age = min(2 * self._max_age, OLDEST)
         self._n_without, self._doubt = 0, 1.0
         if n_tokens == n_sequences:
             if self._n_measured == 0:

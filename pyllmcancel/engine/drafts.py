@@ -15,8 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
-from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Reference, propose_alike
-from pyllmcancel.drafting.experience import Experiences
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Experiences, Reference, propose_alike
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText
 from pyllmcancel.drafting.past_answers import PastAnswers
@@ -163,15 +162,18 @@ class Drafts:
             return 0
         if not model.works or not model.reads(choice) or not model.has_room(choice, most):
             return 0
+        length = drafts.length_of_model()
+        if length is None:
+            return 0
         lag = model.lag(choice)
         most = min(most, model.costs.n_tried or most)
         n_other_tokens = n_items - 1
         if lag <= model.max_lag:
             costs = model.costs.with_drafts(self._costs, n_rows, n_items, max(1, lag))
-            return drafts.choose_model(most, costs, n_other_rows=n_rows - 1, n_other_tokens=n_other_tokens)
+            return length.choose(costs, most, n_other_rows=n_rows - 1, n_other_tokens=n_other_tokens)
         # The later steps count, which have a token for each answer: this one may be a prompt's.
         costs = model.costs.with_drafts(self._costs, n_items, n_items)
-        saved = drafts.saved_by_model(most, costs, n_other_rows=n_items - 1, n_other_tokens=n_other_tokens)
+        saved = length.saved(costs, most, n_other_rows=n_items - 1, n_other_tokens=n_other_tokens)
         if saved and model.is_worth_catching_up(choice, saved * (self._costs.of(1) or math.inf)):
             drafts.n_since_draft = 0  # the model is about to propose tokens
             late.append(choice)

@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import UsageError, error_text
@@ -29,7 +30,6 @@ from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
 from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched, Holder
-from pyllmcancel.scheduling.work_thread import WorkThread
 
 if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
@@ -40,6 +40,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 UNREADABLE = (errno.ENOENT, errno.EIO)  # the file, not the process, is the reason
 REFUSALS = ("damaged", "other_identity", "disk_full", "too_large", "failed")
+Call = Callable[[], object]
 # A prefix is written unless a file has all but this share of it: each turn of a conversation would write it again.
 MAX_MISSING = 1 / 8
 
@@ -74,6 +75,39 @@ class Fetch:
     prefix: SwappedPrefix | None = None
     done: threading.Event = field(default_factory=threading.Event)
     dropped: bool = False
+
+
+class WorkThread:
+    """Makes calls one after the other; none may raise.
+
+    An executor of the standard library would take no more calls, and wait for those that it has, as soon as the main
+    thread ends. But other threads may still use the engine then.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=work, args=(self._calls,), name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Call) -> None:
+        """Have a call made; it is not made after `close`."""
+        self._calls.put(call)
+
+    def close(self, *, finish: bool = False) -> None:
+        """Finish the call that is being made and, with `finish`, those that wait; make no other. Idempotent."""
+        while not finish:
+            try:
+                self._calls.get_nowait()
+            except Empty:
+                break
+        self._calls.put(None)
+        self._thread.join()
+
+
+def work(calls: SimpleQueue[Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()
+        del call
 
 
 class DiskFloor:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -149,11 +148,8 @@ class PrefixFolder:
         with self._mutex:
             entries = list(self._entries.values())
         total, count = sum(entry.n_bytes for entry in entries) + n_bytes, len(entries) + (n_bytes > 0)
-        held = Counter[str]()
-        for entry in entries:
-            held[entry.head.owner] += entry.n_bytes
         entries.sort(key=lambda entry: entry.head.in_session)
-        for entry in largest_first(entries, lambda one: one.head.owner, lambda one: one.n_bytes, held):
+        for entry in largest_first(entries, lambda one: one.head.owner, lambda one: one.n_bytes):
             if total <= self.limit and count <= MAX_FILES:
                 return
             self.discard(entry)
