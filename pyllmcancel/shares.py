@@ -17,16 +17,9 @@ T = TypeVar("T")
 
 
 class Shares:
-    """A resource that is given out and comes back. Not synchronised.
+    """A resource that is given out and comes back, `total` at most to all owners together. Not synchronised.
 
-    Parameters
-    ----------
-    total
-        The limit of what is given out to all owners together.
-    several
-        True if there are several owners; a single owner may have all.
-    least
-        The amount that an owner gets in any case, if it is free.
+    A single owner may have all, unless there are `several`. An owner gets `least` in any case, if that is free.
     """
 
     def __init__(self, total: int, *, several: bool, least: int = 1) -> None:
@@ -88,12 +81,7 @@ def largest_first(
 ) -> Iterator[T]:
     """Yield the kept items in the order in which to forget them: each time the next one of the owner with the most.
 
-    Parameters
-    ----------
-    kept
-        The items that can be forgotten. Those of one owner keep their order.
-    held
-        The total of each owner; by default that of the items.
+    The items of one owner keep their order. `held` is the total of each owner, by default that of the items.
     """
     queues = defaultdict[str, deque[T]](deque)
     for one in kept:

@@ -5,7 +5,7 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.drafting.length import RowCosts
 
@@ -24,25 +24,20 @@ MIN_CHUNK = 16  # fewer tokens say little about the cost of many
 NEW_SHARE = 0.25  # of a measurement in the average
 
 
-class ModelDraftCosts:
-    """The seconds of a step, by `costs`, whose drafted tokens a model computes first, one after the other.
+class ModelDraftCosts(NamedTuple):
+    """The seconds of a step, by `costs`, whose drafted tokens a model computes first, one after the other."""
 
-    `first` is the draft model's time for the first drafted token and the tokens that it has not seen, `each` for each
-    further one. No draft adds the `n_known_rows`.
-    """
-
-    def __init__(self, costs: StepCosts, first: float, each: float, n_known_rows: int) -> None:
-        self._costs = costs
-        self._first = first
-        self._each = each
-        self._n_known_rows = n_known_rows
+    costs: StepCosts
+    first: float  # the draft model's time for the first drafted token and the tokens that it has not seen
+    each: float  # and for each further one
+    n_known_rows: int  # which no draft adds
 
     def of(self, n_rows: int) -> float | None:
-        seconds = self._costs.of(n_rows)
-        n_drafted = n_rows - self._n_known_rows
+        seconds = self.costs.of(n_rows)
+        n_drafted = n_rows - self.n_known_rows
         if seconds is None or n_drafted <= 0:
             return seconds
-        return seconds + self._first + self._each * (n_drafted - 1)
+        return seconds + self.first + self.each * (n_drafted - 1)
 
 
 class DraftModelCosts:

@@ -6,12 +6,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.engine.cell_layout import cell_layout, context_options, report
-from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_loading import (
     check_drafting,
     check_heads,
@@ -24,17 +24,22 @@ from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.heads import Heads, n_states
 from pyllmcancel.engine.host_memory import available_memory, file_size, files_of
-from pyllmcancel.errors import LoadCancelled
+from pyllmcancel.engine.state_identity import HASHES, state_identity
+from pyllmcancel.errors import LoadCancelled, UsageError, error_text
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.pooling import Pooling
+from pyllmcancel.scheduling.disk_floor import DiskFloor
+from pyllmcancel.scheduling.prefix_folder import PrefixFolder
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import MediaEncoder, Model
+    from pyllmcancel._native import Context, MediaEncoder, Model
     from pyllmcancel.config import EngineConfig
 
 logger = logging.getLogger("pyllmcancel.engine")
 
 CHUNK = 4 << 20  # bytes that are read at once
+# The wait for the hash of a model's file, if there may be prefixes of it. After that, they are found later.
+IDENTITY_SECONDS = 10.0
 Progress = Callable[[float], bool | None]
 
 
@@ -135,10 +140,7 @@ def read_uncached(files: Sequence[Path], progress: Progress) -> bool:
 
     llama.cpp has the kernel read the whole file in one call, which reports nothing and cannot be cancelled.
 
-    Raises
-    ------
-    LoadCancelled
-        `progress`, which is called after each chunk that was read, has returned False.
+    LoadCancelled if `progress`, which is called after each chunk that was read, returns False.
     """
     if sys.platform != "linux":
         return False
@@ -177,3 +179,29 @@ def read_first(path: Path, progress: Progress) -> Progress:
     if not read_uncached(files, lambda fraction: progress(fraction / 2)):
         return progress
     return lambda fraction: progress((1 + fraction) / 2)
+
+
+def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor | None:
+    """Open the folder; None if none is configured. If the folder cannot be used, a warning says so, and the engine runs
+    without it: a cache is not worth an outage.
+    """
+    if config.cache_disk is None:
+        return None
+    if not context.can_copy:
+        logger.warning("no prefixes are kept on disk: without flash attention they cannot be copied")
+        return None
+    folder = config.cache_disk
+    try:
+        files = PrefixFolder(folder, config.cache_disk_mib << 20)
+    except UsageError as error:
+        logger.warning("no prefixes are kept on disk: %s", error)
+        return None
+    except OSError as error:
+        logger.warning("no prefixes are kept on disk: %s cannot be used: %s", folder, error_text(error))
+        return None
+    disk = DiskFloor(
+        files, partial(state_identity, context, config, native, folder / HASHES), native.SwappedPrefix.blank
+    )
+    if len(files):
+        disk.wait_until_known(IDENTITY_SECONDS)
+    return disk

@@ -51,26 +51,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a file, and the tokens, packed.
+    """The head of a file, and the tokens, packed."""
 
-    Attributes
-    ----------
-    identity
-        Stands for everything that the states depend on.
-    owner, in_session, adapted
-        As in `pyllmcancel.scheduling.swap_space.Holder`.
-    least
-        Fewer tokens than these can be reused from a checkpoint only.
-    parts
-        The state of all tokens, then the checkpoints, shortest first.
-    """
-
-    identity: str
-    owner: str
+    identity: str  # stands for everything that the states depend on
+    owner: str  # this, `in_session` and `adapted` are as in `pyllmcancel.scheduling.swap_space.Holder`
     in_session: bool
-    least: int
+    least: int  # fewer tokens than these can be reused from a checkpoint only
     tokens: bytes
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the state of all tokens, then the checkpoints, shortest first
     adapted: Adapted = UNADAPTED
 
     @property

@@ -47,27 +47,15 @@ class Entry:
 
 
 class PrefixFolder:
-    """The files of a folder, and what is known of them.
-
-    Attributes
-    ----------
-    n_damaged
-        The number of files that were found damaged, and deleted.
-    """
+    """The files of a folder, and what is known of them."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        """Take the folder over, and read the heads of its files.
-
-        Raises
-        ------
-        UsageError
-            Another process uses the folder.
-        OSError
-            The folder cannot be written to.
+        """Take the folder over, and read the heads of its files; UsageError if another process uses it, OSError if it
+        cannot be written to.
         """
         self.path = path
         self.limit = limit
-        self.n_damaged = 0
+        self.n_damaged = 0  # files that were found damaged, and deleted
         self._mutex = threading.Lock()
         self._entries: dict[Path, Entry] = {}  # least recently used first
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

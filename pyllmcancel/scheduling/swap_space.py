@@ -61,12 +61,8 @@ class SwapSpace:
 
     Copies of the owner that has the most bytes are deleted first; within an owner, those of sessions last. While a copy
     is made there is one more. Each copy has a holder, and others find as much of it as they may use. A parameter
-    `holder` is always the prefix's, or the prompt's.
-
-    Attributes
-    ----------
-    fresh
-        The copies that `next_fresh` has not returned yet, oldest first.
+    `holder` is always the prefix's, or the prompt's. `fresh` are the copies that `next_fresh` has not returned yet,
+    oldest first.
     """
 
     def __init__(self, context: Context, limit: int) -> None:
