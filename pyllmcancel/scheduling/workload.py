@@ -62,7 +62,7 @@ class StepMember:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Facts:
-    """The facts of an engine, which stay the same while it runs: `Engine` and each of its stand-ins have these fields."""
+    """The facts of an engine, which stay the same while it runs. `Engine` and each stand-in of it have these fields."""
 
     model: Model
     config: EngineConfig
@@ -73,7 +73,7 @@ class Facts:
     varies_because: str | None  # why the last bits of a result may depend on other requests; None if they do not
     media: MediaLibrary | None = None  # makes prompts with pictures and sounds, if the model has a projector
     draft_sources: tuple[str, ...] = ()
-    # Of a text's result, a vector, one of each token, or scores; this and the next are None for a model that generates.
+    # A text's result: a vector, one of each token, or scores. This and the next are None if the model generates.
     pooling: Pooling | None = None
     n_embd: int | None = None  # the length of an embedding, or the number of a text's scores
 
