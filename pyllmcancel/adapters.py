@@ -23,14 +23,9 @@ class Adapter(NamedTuple):
 class Adapted(NamedTuple):
     """The adapters that compute a sequence's tokens: those with the index `begin` and later ones; none computes the
     tokens before.
-
-    Attributes
-    ----------
-    scales
-        The adapters; empty if there are none at all.
     """
 
-    scales: Scales = ()
+    scales: Scales = ()  # the adapters; empty if there are none at all
     begin: int = sys.maxsize
 
     def at(self, index: int) -> Scales:

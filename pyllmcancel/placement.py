@@ -115,13 +115,7 @@ class Placement:
         return tuple(found)
 
     def used(self, there: Sequence[Device]) -> list[Device]:
-        """Return the devices that layers may go to.
-
-        Raises
-        ------
-        UsageError
-            A device that is named is not `there`.
-        """
+        """Return the devices that layers may go to; UsageError if a device that is named is not `there`."""
         if self.devices is None:
             found = [device for device in there if device.preferred]
         else:
@@ -134,12 +128,8 @@ class Placement:
         return found
 
     def check(self, there: Sequence[Device], buffer_types: Sequence[str]) -> None:
-        """Check that the placement is possible on a machine with these devices.
-
-        Raises
-        ------
-        UsageError
-            The placement names a device that is not there, contradicts itself, or has impossible shares.
+        """Raise UsageError if the placement names a device that is not `there`, contradicts itself, or has impossible
+        shares.
         """
         self._check_alone()
         several = Placement(devices=self.devices).used(there)

@@ -8,7 +8,7 @@ anything to others within its share.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
@@ -17,16 +17,9 @@ T = TypeVar("T")
 
 
 class Shares:
-    """A resource that is given out and comes back. Not synchronised.
+    """A resource that is given out and comes back, `total` at most to all owners together. Not synchronised.
 
-    Parameters
-    ----------
-    total
-        The limit of what is given out to all owners together.
-    several
-        True if there are several owners; a single owner may have all.
-    least
-        The amount that an owner gets in any case, if it is free.
+    A single owner may have all, unless there are `several`. An owner gets `least` in any case, if that is free.
     """
 
     def __init__(self, total: int, *, several: bool, least: int = 1) -> None:
@@ -81,27 +74,23 @@ class Remembered(Generic[K, T]):
 
 
 def largest_first(
-    kept: Iterable[T], owner_of: Callable[[T], str], size_of: Callable[[T], int], held: Mapping[str, int]
+    kept: Iterable[T],
+    owner_of: Callable[[T], str],
+    size_of: Callable[[T], int],
+    held: Mapping[str, int] | None = None,
 ) -> Iterator[T]:
     """Yield the kept items in the order in which to forget them: each time the next one of the owner with the most.
 
-    Parameters
-    ----------
-    kept
-        The items that can be forgotten. Those of one owner keep their order.
-    held
-        The total of each owner.
+    The items of one owner keep their order. `held` is the total of each owner, by default that of the items.
     """
-    queues: dict[str, list[T]] = {}
+    queues = defaultdict[str, deque[T]](deque)
     for one in kept:
-        queues.setdefault(owner_of(one), []).append(one)
-    left = {owner: held.get(owner, 0) for owner in queues}
-    places = dict.fromkeys(queues, 0)
+        queues[owner_of(one)].append(one)
+    left = {owner: sum(map(size_of, own)) if held is None else held.get(owner, 0) for owner, own in queues.items()}
     while left:
         owner = max(left, key=left.__getitem__)
-        one = queues[owner][places[owner]]
-        places[owner] += 1
+        one = queues[owner].popleft()
         left[owner] -= size_of(one)
-        if places[owner] == len(queues[owner]):
+        if not queues[owner]:
             del left[owner]
         yield one

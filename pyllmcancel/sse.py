@@ -28,12 +28,8 @@ class ServerEvent:
 class EventDecoder:
     """Turns bytes, cut anywhere, into events. For one connection; an incomplete event at its end is dropped.
 
-    A field ``error``, which the standard ignores and some servers of language models send, is an event of this name.
-
-    Parameters
-    ----------
-    longest
-        The limit of an event's bytes.
+    A field ``error``, which the standard ignores and some servers of language models send, is an event of this name. An
+    event has `longest` bytes at most.
     """
 
     def __init__(self, longest: int = LONGEST_EVENT) -> None:

@@ -13,16 +13,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyllmcancel.drafting.experience import Experience, weight_of
-from pyllmcancel.drafting.length import Acceptance, DraftLength, LossBudget, RowCosts, StepCosts, best_draft, price_of
+from pyllmcancel.drafting.length import (
+    PRIOR_WEIGHT,
+    Acceptance,
+    DraftLength,
+    LossBudget,
+    RowCosts,
+    StepCosts,
+    best_draft,
+    price_of,
+)
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
-from pyllmcancel.drafting.sources import NGRAM, PAST, PREDICTION, SOURCES
+from pyllmcancel.drafting.sources import HEADS, MODEL, NGRAM, PAST, PREDICTION, SOURCES
 
 # Tokens that must agree. Two common tokens in a row occur in any text.
 SHORTEST = {PAST: 2, PREDICTION: 2, NGRAM: 3}
 # Tokens that agree: such a match mostly goes on, whatever its source is. A text that nobody can predict has none. So
 # drafts from long matches are learnt about apart, and have a budget of their own.
 LONG = 8
+PRIORS = {PAST: 0.8, PREDICTION: 0.8, NGRAM: 0.6, MODEL: 0.7, HEADS: 0.7}
+LONG_PRIOR = 0.96  # of matches of many tokens, whatever the source is
+LONG_WEIGHT = 25.0  # drafted tokens
+MAX_OWNERS = 256
+# Answers of an owner after which a draft model, or heads, are tried as if nothing were known of them. Where they were
+# mostly wrong, their context does not even follow the answers, and they would never be asked again.
+RETRIAL = 64
 
 
 class Reference(NamedTuple):
@@ -37,6 +52,50 @@ class Counts(NamedTuple):
 
     n_drafted: int = 0
     n_accepted: int = 0
+
+
+class Experience:
+    """The share of drafted tokens that an owner's answers have accepted, by source: what the next answer begins with.
+
+    It is an owner's own. Otherwise the length of a draft would tell a little about the answers of others.
+    """
+
+    def __init__(self) -> None:
+        self._acceptances: dict[tuple[str, bool], Acceptance] = {}
+        self._n_answers = 0
+
+    def begin_answer(self) -> None:
+        """Note that a further answer begins."""
+        self._n_answers += 1
+        if self._n_answers % RETRIAL == 0:
+            for source in (MODEL, HEADS):
+                self._acceptances.pop((source, False), None)
+
+    def of(self, source: str, *, long: bool = False) -> Acceptance:
+        """Return what is known of drafts from a source, and from matches that are `long`, to be learnt from."""
+        key = source, long
+        if key not in self._acceptances:
+            self._acceptances[key] = Acceptance(LONG_PRIOR if long else PRIORS[source], weight_of(long=long))
+        return self._acceptances[key]
+
+
+class Experiences:
+    """The experience of each owner; of those that were not asked for, the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, Experience] = {}
+
+    def of(self, owner: str) -> Experience:
+        found = self._owners.pop(owner, None) or Experience()
+        self._owners[owner] = found  # the newest last
+        if len(self._owners) > MAX_OWNERS:
+            del self._owners[next(iter(self._owners))]
+        return found
+
+
+def weight_of(*, long: bool) -> float:
+    """Return the number of drafted tokens that an answer's first estimate counts as."""
+    return LONG_WEIGHT if long else PRIOR_WEIGHT
 
 
 class AnswerDrafts:
@@ -75,29 +134,18 @@ class AnswerDrafts:
 
     def propose(self, most: int, *, n_other_rows: int = 0) -> list[int]:
         """Return up to `most` tokens that probably follow, as many as pay beside the step's `n_other_rows`."""
-        self._begin_step()
-        found = self._find(most)
-        if found is None:
+        n_found = self.look(most)
+        if self._found is None:
             return []
-        source, match = found
-        long = match.length >= LONG
-        length = self._length(source, long=long)
-        n_drafted = length.choose(self._costs, len(match.tokens), n_other_rows=n_other_rows)
-        if n_drafted:
-            self._last = source, long, n_drafted
-            self.n_since_draft = 0
-        return match.tokens[:n_drafted]
+        return self._taken(self._length_of(self._found).choose(self._costs, n_found, n_other_rows=n_other_rows))
 
     def look(self, most: int) -> int:
         """Look for up to `most` tokens that probably follow; returns how many there are, to be drafted or not."""
-        self._begin_step()
-        self._found = self._find(most)
-        return 0 if self._found is None else len(self._found[1].tokens)
-
-    def _begin_step(self) -> None:
         self._last, self.n_since_proposal = None, 0
         for budget in self._budgets.values():
             budget.count_step()
+        self._found = self._find(most)
+        return 0 if self._found is None else len(self._found[1].tokens)
 
     @property
     def p_of_found(self) -> float:
@@ -111,26 +159,26 @@ class AnswerDrafts:
     def take_found(self, n_tokens: int, price: float) -> list[int]:
         """Return a draft of what `look` found, which may lose `price` steps."""
         assert self._found is not None
-        source, match = self._found
         self._length_of(self._found).take(n_tokens, price)
-        self._last = source, match.length >= LONG, n_tokens
-        self.n_since_draft = 0
+        return self._taken(n_tokens)
+
+    def _taken(self, n_tokens: int) -> list[int]:
+        assert self._found is not None
+        source, match = self._found
+        if n_tokens:
+            self._last = source, match.length >= LONG, n_tokens
+            self.n_since_draft = 0
         return match.tokens[:n_tokens]
 
-    def saved_by_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> float:
-        """Return the share of the time that the model's drafts would save; 0 if `propose` returned a better one."""
-        if self._model is None or not self.has_model or self._text_is_better(self._model):
-            return 0.0
-        return self._length(self._model).saved(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
-
-    def choose_model(self, most: int, costs: StepCosts, *, n_other_rows: int = 0, n_other_tokens: int = 0) -> int:
-        """Return how many tokens the model is to propose in place of what `propose` returned; possibly none.
-
-        The `costs` include those of the draft model. `n_other_tokens` are those of other answers, which wait for it.
-        """
-        if self._model is None or not self.has_model or self._text_is_better(self._model):
-            return 0
-        return self._length(self._model).choose(costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
+    def length_of_model(self) -> DraftLength | None:
+        """Return the lengths of the model's drafts, which replace what `propose` returned; None if that is better."""
+        if self._model is None or not self.has_model:
+            return None
+        length = self._length(self._model)
+        if self._last is None:
+            return length
+        source, long, _ = self._last
+        return None if long or self._length(source).acceptance.p >= length.acceptance.p else length
 
     def take_model(self, n_tokens: int) -> None:
         """Note the number of tokens that the model proposed. Unless there are none, they replace those of `propose`."""
@@ -140,12 +188,6 @@ class AnswerDrafts:
             return
         self._last = self._model, False, n_tokens
         self.n_since_draft = 0
-
-    def _text_is_better(self, model: str) -> bool:
-        if self._last is None:
-            return False
-        source, long, _ = self._last
-        return long or self._length(source).acceptance.p >= self._length(model).acceptance.p
 
     def cut(self, n_tokens: int) -> None:
         """Note that only the first `n_tokens` of what was proposed are computed."""

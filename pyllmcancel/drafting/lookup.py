@@ -56,19 +56,7 @@ class TokenText:
 
     def common_prefix(self, other: TokenText, begin: int = 0, other_begin: int = 0) -> int:
         """Return the number of equal tokens from `begin` on here and from `other_begin` on in `other`."""
-        # The first `equal` tokens agree, and the first `different` ones do not. All that there are is tried first.
-        equal, different = 0, min(len(self) - begin, len(other) - other_begin) + 1
-        middle = different - 1
-        # `startswith` is memcmp without a copy; neither slices nor comparisons of views are.
-        with memoryview(other._bytes) as theirs:
-            while different - equal > 1:
-                part = theirs[SIZE * (other_begin + equal) : SIZE * (other_begin + middle)]
-                if self._bytes.startswith(part, SIZE * (begin + equal)):
-                    equal = middle
-                else:
-                    different = middle
-                middle = (equal + different) // 2
-        return equal
+        return n_common(self._bytes, other._bytes, begin, other_begin)
 
     def find_last(self, tokens: Sequence[int], end: int) -> int | None:
         """Return the index after the newest occurrence of `tokens` within the first `end` tokens, if there is one."""
@@ -127,6 +115,23 @@ def continuation(
         # The draft's own tokens are what the text goes on with.
         tokens = (tokens * (most // len(tokens) + 1))[:most]
     return Match(tokens, length, position)
+
+
+def n_common(one: bytes | bytearray, other: bytes | bytearray, begin: int = 0, other_begin: int = 0) -> int:
+    """Return the number of tokens in which two packed sequences agree, from these tokens on."""
+    # The first `equal` tokens agree, and the first `different` ones do not. All that there are is tried first.
+    equal, different = 0, min(len(one) // SIZE - begin, len(other) // SIZE - other_begin) + 1
+    middle = different - 1
+    # `startswith` is memcmp without a copy; neither slices nor comparisons of views are.
+    with memoryview(other) as theirs:
+        while different - equal > 1:
+            part = theirs[SIZE * (other_begin + equal) : SIZE * (other_begin + middle)]
+            if one.startswith(part, SIZE * (begin + equal)):
+                equal = middle
+            else:
+                different = middle
+            middle = (equal + different) // 2
+    return equal
 
 
 def _packed(tokens: Iterable[int]) -> bytes:

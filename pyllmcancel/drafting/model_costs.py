@@ -5,7 +5,7 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.drafting.length import RowCosts
 
@@ -17,32 +17,27 @@ if TYPE_CHECKING:
 ASSUMED_COST = 0.1
 MIN_MEASURED = 8  # steps of one token for each answer, some drafts: a single one may be slow for another reason
 FIRST_DRAFT = 3  # tokens, a tile of rows: the limit of a draft that is made to learn its cost
-MAX_AGE, OLDEST = 512, 8192  # steps without a draft after which the measured cost is doubted, at first and at most
+MAX_AGE = 512  # steps without a draft after which the measured cost is doubted
 DOUBT = 0.5  # the factor by which it is taken to be lower then, so that a draft which seemed too slow is measured anew
 FIRST_CHUNK = 64  # tokens of a text that are computed at once, until their cost is measured
 MIN_CHUNK = 16  # fewer tokens say little about the cost of many
 NEW_SHARE = 0.25  # of a measurement in the average
 
 
-class ModelDraftCosts:
-    """The seconds of a step, by `costs`, whose drafted tokens a model computes first, one after the other.
+class ModelDraftCosts(NamedTuple):
+    """The seconds of a step, by `costs`, whose drafted tokens a model computes first, one after the other."""
 
-    `first` is the draft model's time for the first drafted token and the tokens that it has not seen, `each` for each
-    further one. No draft adds the `n_known_rows`.
-    """
-
-    def __init__(self, costs: StepCosts, first: float, each: float, n_known_rows: int) -> None:
-        self._costs = costs
-        self._first = first
-        self._each = each
-        self._n_known_rows = n_known_rows
+    costs: StepCosts
+    first: float  # the draft model's time for the first drafted token and the tokens that it has not seen
+    each: float  # and for each further one
+    n_known_rows: int  # which no draft adds
 
     def of(self, n_rows: int) -> float | None:
-        seconds = self._costs.of(n_rows)
-        n_drafted = n_rows - self._n_known_rows
+        seconds = self.costs.of(n_rows)
+        n_drafted = n_rows - self.n_known_rows
         if seconds is None or n_drafted <= 0:
             return seconds
-        return seconds + self._first + self._each * (n_drafted - 1)
+        return seconds + self.first + self.each * (n_drafted - 1)
 
 
 class DraftModelCosts:
@@ -52,7 +47,6 @@ class DraftModelCosts:
         self._steps = RowCosts()  # of the draft model, by their tokens
         self._n_measured = 0  # steps of one token for each answer
         self._n_without = 0  # steps of the model, since a draft was measured
-        self._max_age = MAX_AGE
         self._doubt = 1.0
         self._per_token: float | None = None  # seconds, of a text
 
@@ -67,7 +61,7 @@ class DraftModelCosts:
         The draft model's first step computes `lag` tokens of each answer.
         """
         self._n_without += 1
-        if self._n_without > self._max_age:
+        if self._n_without > MAX_AGE:
             self._n_without, self._doubt = 0, DOUBT * self._doubt
         first, each = (self._seconds(n_tokens * n_sequences, costs) / n_sequences for n_tokens in (lag, 1))
         return ModelDraftCosts(costs, first, each, n_known_rows)
@@ -78,8 +72,6 @@ class DraftModelCosts:
 
     def observe_step(self, n_sequences: int, n_tokens: int, seconds: float) -> None:
         """Learn the time of a draft model's step: `n_tokens` were computed, for one of each of `n_sequences`."""
-        if self._doubt < 1.0:
-            self._max_age = min(2 * self._max_age, OLDEST)
         self._n_without, self._doubt = 0, 1.0
         if n_tokens == n_sequences:
             if self._n_measured == 0:

@@ -25,12 +25,8 @@ FAULTS = {
 
 
 def add_token(choice: Choice, sampled: SampledToken, model: Model, observer: Observer) -> Delta:
-    """Add a token to a choice, and set the choice's `finish_reason` if it is complete with it.
-
-    Raises
-    ------
-    ConstraintError
-        The choice's constraint cannot go on.
+    """Add a token to a choice, and set the choice's `finish_reason` if it is complete with it; ConstraintError if the
+    choice's constraint cannot go on.
     """
     prompt_logprobs, choice.prompt_logprobs = tuple(choice.prompt_logprobs), []
     if choice.max_tokens == 0:

@@ -40,21 +40,11 @@ MAX_MEMORY_SHARE = 0.5
 
 
 class CellLayout(NamedTuple):
-    """The layout of the cells.
+    """The layout of the cells."""
 
-    Attributes
-    ----------
-    n_cells
-        The number of cells for all sequences.
-    unified
-        True if a sequence may use any of them.
-    too_large
-        The bytes of divided cells, if these are the reason why the cells are unified; otherwise 0.
-    """
-
-    n_cells: int
-    unified: bool
-    too_large: float = 0.0
+    n_cells: int  # for all sequences
+    unified: bool  # a sequence may use any of them
+    too_large: float = 0.0  # bytes of divided cells, if these are the reason why the cells are unified
 
 
 def cell_layout(model: Model, config: EngineConfig) -> CellLayout:

@@ -30,14 +30,7 @@ MAX_TOKENS = 1 << 31  # of any vocabulary
 class ChoiceMaker:
     """Makes choices for one model; may be used from any thread.
 
-    Parameters
-    ----------
-    native
-        The module that has the model's `Sampler`.
-    adapters
-        The model's LoRA adapters.
-    heals
-        True if prompts are healed whose requests leave that open.
+    `native` is the module that has the model's `Sampler`. `heals`: prompts are healed whose requests leave that open.
     """
 
     def __init__(self, model: Model, native: Any, adapters: AdapterTable, *, heals: bool = False) -> None:
@@ -47,17 +40,8 @@ class ChoiceMaker:
         self._native = native
 
     def choices(self, request: Request, prompts: Sequence[Sequence[int]], n_ctx: int) -> list[Choice]:
-        """Return `n` choices for each prompt, prompt by prompt.
-
-        Parameters
-        ----------
-        n_ctx
-            Limit of one choice's tokens, prompt and answer together.
-
-        Raises
-        ------
-        InvalidRequestError
-            The request can never be served in this form.
+        """Return `n` choices for each prompt, prompt by prompt, each of `n_ctx` tokens at most, prompt included.
+        InvalidRequestError if the request can never be served in this form.
         """
         params = request.params
         check_count(len(prompts), params.n)

@@ -49,9 +49,7 @@ def check_heads(config: EngineConfig, native: Any) -> None:
     model = native.Model.load(path, placement=config.placement, without_weights=True, heads=True)
     if pooling_of(model, config.pooling, required=config.embeddings) is not None:
         raise UsageError("heads draft text, and this model makes embeddings")
-    if model.memory_kind != "attention":
-        why = f"its memory is {model.memory_kind}, and a rejected draft cannot be undone in it"
-        raise UsageError(f"the heads of {path} cannot be used: {why}")
+    check_memory_kind(model, f"the heads of {path}")
     if model.n_heads == 0:
         raise UsageError(f"{path} has no heads that guess further tokens, or none that can be computed here")
 

@@ -48,29 +48,16 @@ class Want(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """A sequence of the draft model's context, idle between two calls.
-
-    Attributes
-    ----------
-    choice
-        The choice whose tokens the cells hold; None if it has ended.
-    owner
-        The owner of the tokens: nobody else starts from them, or could tell from a draft's time that they are there.
-    first
-        The number of the choice's token that the cells begin with.
-    n_valid
-        The number of the choice's tokens, from that one on, that the cells held when they were last used.
-    used_at
-        The number of the call that used it last.
-    """
+    """A sequence of the draft model's context, idle between two calls."""
 
     seq: int
     sampler: Sampler
-    choice: Choice | None = None
+    choice: Choice | None = None  # whose tokens the cells hold; None if it has ended
+    # The owner of the tokens: nobody else starts from them, or could tell from a draft's time that they are there.
     owner: str | None = None
-    first: int = 0
-    n_valid: int = 0
-    used_at: int = 0
+    first: int = 0  # the number of the choice's token that the cells begin with
+    n_valid: int = 0  # the choice's tokens, from that one on, that the cells held when they were last used
+    used_at: int = 0  # the number of the call that used it last
 
 
 class DraftModel:
@@ -78,21 +65,9 @@ class DraftModel:
 
     The model's own heads, `pyllmcancel.engine.heads`, are one, too: they read more than tokens.
 
-    Parameters
-    ----------
-    context
-        A context on the draft model, which nothing else uses. Its memory must be able to go back.
-    model_context
-        The context that computes the model which the drafts are for.
-    clock
-        The time in seconds, from which costs are learnt.
-
-    Attributes
-    ----------
-    costs
-        The times that drafts take.
-    max_lag
-        The limit of a choice's tokens that are not computed here when it gets a draft.
+    Nothing else uses the `context` on the draft model, whose memory must be able to go back. `model_context` computes
+    the model which the drafts are for. The `costs` of drafts are learnt by the `clock`, in seconds. `max_lag` is the
+    limit of a choice's tokens that are not computed here when it gets a draft.
     """
 
     source = MODEL
@@ -107,7 +82,8 @@ class DraftModel:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._context: Context | None = context
+        self._context = context
+        self.works = True  # until it has failed too often
         self._model_context = model_context
         self.max_lag = min(MAX_LAG, context.n_batch)
         self._clock = clock
@@ -148,10 +124,6 @@ class DraftModel:
             raise ContextError(f"{cls.name}: {error}") from error
         return cls(made, context, config, native)
 
-    @property
-    def works(self) -> bool:
-        return self._context is not None
-
     def reads(self, choice: Choice) -> bool:
         """Return whether what a draft is made from is there before the step."""
         return True
@@ -180,7 +152,7 @@ class DraftModel:
         """Compute some of the choice's tokens that are not computed here. Others may wait for `max_seconds`, by default
         the time of a prompt's step.
         """
-        if self._context is None or not is_wanted(choice):
+        if not (self.works and is_wanted(choice)):
             return
         place, n_pending = self._open(choice)
         if place is None:
@@ -201,8 +173,6 @@ class DraftModel:
     def draft(self, wants: Sequence[Want]) -> list[list[int]]:
         """Return the drafts, possibly empty, of choices with a lag of at most `max_lag`."""
         drafts: list[list[int]] = [[] for _ in wants]
-        if self._context is None:
-            return drafts
         places: dict[int, Place] = {}  # by the index in `wants`
         items: list[StepItem] = []
         try:
@@ -228,8 +198,7 @@ class DraftModel:
 
     def take_turns(self, encoder: MediaEncoder) -> None:
         """Let its steps take turns with those of the model's projector."""
-        if self._context is not None:
-            self._context.take_turns(encoder)
+        self._context.take_turns(encoder)
 
     def release(self, choice: Choice) -> None:
         """Forget a choice that has ended. Its cells stay, for the same owner's next prompts, until others need them."""
@@ -244,7 +213,6 @@ class DraftModel:
 
     def _free_place(self, choice: Choice, tokens: Sequence[int]) -> Place:
         """Return the place of no choice with a slot that has the most of `tokens`, or was not used for longest."""
-        assert self._context is not None
         owner, reuses = choice.request.owner, choice.request.params.reuse_prefix
         free = [place for place in self._places if place.choice is None or place.choice.seq is None]
         own = [place for place in free if reuses and place.owner == owner]
@@ -257,14 +225,11 @@ class DraftModel:
 
     def _reusable(self, choice: Choice, places: Sequence[Place], tokens: Sequence[int]) -> list[int]:
         """Return how many of the choice's tokens each of these places could give to it."""
-        assert self._context is not None
         common = self._context.common_prefixes(tokens) if places else []
         return [common[place.seq] for place in places]
 
     def _open(self, choice: Choice) -> tuple[Place | None, int]:
         """Open a sequence for a choice; returns the number of tokens to compute before a draft."""
-        if self._context is None:
-            return None, 0
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         place = self._place_of(choice)
         n_held = 0 if place is None else place.n_valid
@@ -286,15 +251,14 @@ class DraftModel:
 
         Its cells are known to hold the first `n_held` tokens, from the place's first one on.
         """
-        assert self._context is not None
         n_held = min(n_held, choice.n_known - 1)  # the last token is always computed
         tokens = choice.tokens_from(n_held)
         place.n_valid = self._context.open(place.seq, tokens, place.sampler, flag, n_held=n_held)
         return choice.n_known - place.n_valid
 
     def _close(self, places: Iterable[Place]) -> None:
-        if self._context is None:
-            return
+        if not self.works:
+            return  # they are closed
         for place in places:
             choice = place.choice
             n_known = choice.n_known - place.first if choice is not None else 0
@@ -304,7 +268,6 @@ class DraftModel:
 
     def _make_room(self, n_tokens: int, used: Collection[Place]) -> bool:
         """Make cells free, by eviction if need be; False if the sequences in use hold too many."""
-        assert self._context is not None
         idle = [place for place in self._places if place not in used]
         for place in sorted(idle, key=lambda place: place.used_at):
             if self._context.n_cells_used + n_tokens <= self._context.n_cells:
@@ -353,7 +316,6 @@ class DraftModel:
 
     def _step(self, items: list[StepItem], choices: list[Choice]) -> StepResult | None:
         """Compute a step; None if it gave nothing. An aborted one is no failure."""
-        assert self._context is not None
         try:
             result = self._context.step(items)
         except (Error, MemoryError) as error:
@@ -376,15 +338,10 @@ class DraftModel:
         self._n_failures += 1
         if self._n_failures >= MAX_FAILURES:
             logger.error("%s has failed %d times in a row: it is not used any more", self.name, self._n_failures)
-            self._end()
-
-    def _end(self) -> None:
-        """Free the context's memory; nothing is drafted any more."""
-        context, self._context = self._context, None
-        assert context is not None
-        for place in self._places:
-            context.close(place.seq, keep=False)
-            place.choice = None
+            self.works = False
+            for place in self._places:
+                self._context.close(place.seq, keep=False)
+                place.choice = None
 
     def _give_up(self, choices: list[Choice], why: str) -> None:
         for choice in choices:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import logging
 import math
-from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.healing import HealingConstraint, n_along
-from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Reference, propose_alike
-from pyllmcancel.drafting.experience import Experiences
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Experiences, Reference, propose_alike
 from pyllmcancel.drafting.length import RowCosts
 from pyllmcancel.drafting.lookup import LONGEST, TokenText
 from pyllmcancel.drafting.past_answers import PastAnswers
@@ -26,7 +24,7 @@ from pyllmcancel.inner_tokenizer import InnerTokenizer
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS, StepStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from pyllmcancel._native import Context, Model
     from pyllmcancel.config import EngineConfig
@@ -61,7 +59,7 @@ class Drafts:
             )
         self._costs = RowCosts()
         self._experiences = Experiences()
-        self._piece = partial(piece_of_text, model)
+        self._piece: Callable[[int], bytes] = lambda token: model.piece(token) if token >= 0 else b""  # a picture's
         self.past = PastAnswers(self._piece, InnerTokenizer(model), most_bytes=config.past_answers_mib << 20)
 
     def foresee(self, request: Request) -> None:
@@ -106,7 +104,7 @@ class Drafts:
         late: list[Choice] = []
         for item, choice in zip(items, choices, strict=True):
             most = self._most_of(choice, item, min(room, self._most))
-            draft = self._draft(choice, most, n_other_rows=n_rows - 1)
+            draft = self._drafts_of(choice).propose(most, n_other_rows=n_rows - 1) if most > 0 else ()
             n_wanted = self._wanted(choice, most, n_rows, len(items), late)
             if n_wanted:
                 wants[len(drafted)] = Want(choice, n_wanted)
@@ -153,6 +151,8 @@ class Drafts:
                 items[index] = items[index]._replace(draft=draft)
         if late:
             self._model.catch_up(late[0], self._costs.of(len(items)) if len(items) > 1 else None)
+        if not self._model.works:
+            self._model = None  # which frees its memory
 
     def _wanted(self, choice: Choice, most: int, n_rows: int, n_items: int, late: list[Choice]) -> int:
         """Return how many tokens the draft model is to propose. A choice that it lags too far behind becomes `late`."""
@@ -161,17 +161,20 @@ class Drafts:
             return 0
         if choice.request.is_idle:  # a draft model's steps do not give way to others
             return 0
-        if not model.works or not model.reads(choice) or not model.has_room(choice, most):
+        if not model.reads(choice) or not model.has_room(choice, most):
+            return 0
+        length = drafts.length_of_model()
+        if length is None:
             return 0
         lag = model.lag(choice)
         most = min(most, model.costs.n_tried or most)
         n_other_tokens = n_items - 1
         if lag <= model.max_lag:
             costs = model.costs.with_drafts(self._costs, n_rows, n_items, max(1, lag))
-            return drafts.choose_model(most, costs, n_other_rows=n_rows - 1, n_other_tokens=n_other_tokens)
+            return length.choose(costs, most, n_other_rows=n_rows - 1, n_other_tokens=n_other_tokens)
         # The later steps count, which have a token for each answer: this one may be a prompt's.
         costs = model.costs.with_drafts(self._costs, n_items, n_items)
-        saved = drafts.saved_by_model(most, costs, n_other_rows=n_items - 1, n_other_tokens=n_other_tokens)
+        saved = length.saved(costs, most, n_other_rows=n_items - 1, n_other_tokens=n_other_tokens)
         if saved and model.is_worth_catching_up(choice, saved * (self._costs.of(1) or math.inf)):
             drafts.n_since_draft = 0  # the model is about to propose tokens
             late.append(choice)
@@ -198,11 +201,6 @@ class Drafts:
         if item.n_tokens < choice.n_pending or choice.certain or choice.n_described or choice.next_media:
             return 0
         return most
-
-    def _draft(self, choice: Choice, most: int, *, n_other_rows: int) -> Sequence[int]:
-        if most < 1:
-            return ()
-        return self._drafts_of(choice).propose(most, n_other_rows=n_other_rows)
 
     def cut(self, choice: Choice, item: StepItem, n_tokens: int) -> StepItem:
         """Return the item with the first `n_tokens` of its draft."""
@@ -266,11 +264,6 @@ class Drafts:
                 self.past.remember(request.owner, choice.prompt, choice.generated, under)
             # Tokens that had to go along a text count as the prompt's: alone the model may choose others.
             self.past.remember(request.owner, [*choice.prompt, *forced], free, key)
-
-
-def piece_of_text(model: Model, token: int) -> bytes:
-    """Return the bytes of a token; a picture has none."""
-    return model.piece(token) if token >= 0 else b""
 
 
 def forced_key(key: Hashable, choice: Choice, text: bytes) -> Hashable:

@@ -24,17 +24,8 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class Encoding:
-    """The pictures that running requests wait for. Used by the engine thread, which starts the other one.
-
-    Parameters
-    ----------
-    native
-        The module that has `Audience`.
-
-    Attributes
-    ----------
-    wake
-        Called by the other thread when a picture is encoded, or cannot be.
+    """The pictures that running requests wait for. Used by the engine thread, which starts the other one. The other one
+    calls `wake` when a picture is encoded, or cannot be. `native` is the module that has `Audience`.
     """
 
     def __init__(self, encoder: MediaEncoder, native: Any) -> None:

@@ -282,11 +282,7 @@ class Engine(Calls):
 
     def arrive(self, **origin: Unpack[Origin]) -> Request:
         """List a request that has to be prepared: have `arrivals` refuse it, or else `fill` it, and `accept` it.
-
-        Raises
-        ------
-        InvalidRequestError, QueueFullError, EngineClosedError
-            The request cannot be listed. Nothing was changed.
+        InvalidRequestError, QueueFullError or EngineClosedError, and nothing is changed, if it cannot be listed.
         """
         self._check_not_forked()
         request = self.workload.request(**origin)
@@ -313,19 +309,11 @@ class Engine(Calls):
         self.workload.fill(cast("EmbeddingRequest", request), texts, sink, timeout, queue_timeout)
 
     def accept(self, request: Request, *, again: bool = False) -> None:
-        """Have a filled request wait for its turn; it arrives with this if it has not.
+        """Have a filled request wait for its turn; it arrives with this if it has not. One that another server has
+        accepted before, `again`, goes on, however long it has to wait here.
 
-        Parameters
-        ----------
-        again
-            True if another server has accepted it before: it goes on, however long it has to wait here.
-
-        Raises
-        ------
-        QueueFullError, EngineClosedError
-            The request cannot be accepted now. Nothing was changed.
-        RequestCancelled
-            The request was cancelled while it was prepared.
+        QueueFullError or EngineClosedError, and nothing is changed, if it cannot be accepted now; RequestCancelled if
+        it was cancelled while it was prepared.
         """
         self._check_not_forked()
         if self.config.refuse_late and not again:

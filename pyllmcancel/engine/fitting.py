@@ -68,12 +68,8 @@ def check_cancelled(progress: Callable[[float], bool | None] | None) -> None:
 
 
 def resolved(placement: Placement, native: Any) -> tuple[Placement, list[Device]]:
-    """Return `placement` after its check, and the devices that get layers, if any.
-
-    Raises
-    ------
-    UsageError
-        The placement is not possible on this machine.
+    """Return `placement` after its check, and the devices that get layers, if any; UsageError if the placement is not
+    possible on this machine.
     """
     there = native.devices()
     placement.check(there, native.buffer_types() if placement.override_tensors else ())
@@ -99,12 +95,7 @@ def fit(
     `n_layers` are all of the model's, the output layer included, and `n_ctx` the cells of the context. `measure` says
     what memory a placement would take. `fitted` is llama.cpp's own search: it takes the placement and the bytes that
     each device keeps free, and returns None if it finds nothing. A projector takes `reserved` bytes of the first
-    device.
-
-    Raises
-    ------
-    PlacementError
-        The placement names a number of layers, and they do not fit.
+    device. PlacementError if the placement names a number of layers, and they do not fit.
     """
     if placement.n_gpu_layers != "auto":
         uses = measure(placement, n_ctx)

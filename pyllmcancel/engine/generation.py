@@ -14,7 +14,6 @@ from pyllmcancel.constraints.protocol import after, masks_along
 from pyllmcancel.engine.answers import FAULTS, add_token, blamed
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.choices import ChoiceMaker
-from pyllmcancel.engine.disk_cache import close_disk
 from pyllmcancel.engine.drafts import Drafts
 from pyllmcancel.engine.encoding import Encoding
 from pyllmcancel.engine.steps import DecodeSteps
@@ -39,26 +38,16 @@ if TYPE_CHECKING:
     from pyllmcancel.step import StepRow
 
 
+LAST_WRITES_SECONDS = 10.0
 DIVERGED = "the answer was begun on another server, and does not go on here as it began"
 
 
 class Generation(Workload):
-    """The workload that generates text. Any thread may call `fill`.
+    """The workload that generates text, in a `context` that nothing else uses, made by the module `native`. Any thread
+    may call `fill`.
 
-    Parameters
-    ----------
-    context
-        A context that nothing else uses.
-    config
-        The sizes, limits and targets.
-    native
-        The module that made `context`, for its `CancelFlag` and `Sampler`.
-    draft_model
-        A draft model, or the model's own heads, if they are to draft.
-    disk
-        Where prefixes survive a restart, if they do.
-    encoder
-        The model's projector, if there is one.
+    `draft_model` is a draft model, or the model's own heads, if they are to draft. Prefixes survive a restart on
+    `disk`, if there is one. The `encoder` is the model's projector, if it has one.
     """
 
     core: Context
@@ -264,8 +253,15 @@ class Generation(Workload):
             self._encoding.wake = wake
 
     def close(self) -> None:
-        if self.disk is not None:
-            close_disk(self.disk, self.scheduler)
+        """Write what is at rest to the disk, as far as that takes seconds."""
+        if self.disk is None:
+            return
+        end = time.monotonic() + LAST_WRITES_SECONDS
+        if self.scheduler.cache.has_unsaved:
+            self.disk.wait_until_known(LAST_WRITES_SECONDS)
+        while self.disk.wait_until_free(max(0.0, end - time.monotonic())) and self.scheduler.maintain_idle():
+            pass
+        self.disk.close()
 
     def is_steady(self, requests: Iterable[Request]) -> bool:
         """Return whether no reader, no time limit, no draft and no prefix needs a turn at rest.

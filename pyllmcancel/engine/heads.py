@@ -57,7 +57,6 @@ class Heads(DraftModel):
         return n_valid > 0 and place.first + n_valid >= self._first_of(choice)
 
     def _reusable(self, choice: Choice, places: Sequence[Place], tokens: Sequence[int]) -> list[int]:
-        assert self._context is not None
         found = []
         for place in places:
             n_common = self._context.common_prefixes(tokens[place.first :])[place.seq]
@@ -66,7 +65,6 @@ class Heads(DraftModel):
         return found
 
     def _start(self, place: Place, choice: Choice, n_held: int, flag: CancelFlag) -> int:
-        assert self._context is not None
         assert choice.seq is not None
         # The cells of drafted tokens were computed with the heads' own states: they are left out.
         n_valid = place.n_valid

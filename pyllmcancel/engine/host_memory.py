@@ -42,11 +42,8 @@ def check_host_memory(path: Path, config: EngineConfig, native: Any) -> None:
     The file stands for its weights. A mapped file that is larger could be served, but each token would read it from
     the disk, and weights that are repacked for the CPU are copied into memory.
 
-    Raises
-    ------
-    PlacementError
-        The file is larger than the memory, or leaves none for the context that was asked for. The message says what
-        would fit. A context that nobody asked for is only warned of: its cells take memory when they are used.
+    PlacementError, which says what would fit, if the file is larger than the memory, or leaves none for the context
+    that was asked for. A context that nobody asked for is only warned of: its cells take memory when they are used.
     """
     memory = available_memory()
     size = file_size(path)
@@ -87,13 +84,8 @@ def beside_model(config: EngineConfig) -> int:
 
 def check_memory_of_both(path: Path, model: Model, draft: Model, config: EngineConfig) -> None:
     """Compare a model and its draft model, each with its cells, with the available memory, before both are loaded.
-    `path` is the model's file, and both models are without their weights.
-
-    Raises
-    ------
-    PlacementError
-        The weights do not fit, or leave no room for the context that was asked for. A context that nobody asked for is
-        only warned of: its cells take memory when they are used.
+    `path` is the model's file, and both models are without their weights. Errors and warnings are those of
+    `check_host_memory`.
     """
     memory = available_memory()
     own = config.of_draft_model()
@@ -117,21 +109,11 @@ def check_memory_of_both(path: Path, model: Model, draft: Model, config: EngineC
 
 
 class ContextNeed(NamedTuple):
-    """The memory that a context takes beside the weights, as far as the file's header says.
+    """The memory that a context takes beside the weights, as far as the file's header says."""
 
-    Attributes
-    ----------
-    tokens
-        The context's size, as ``--ctx-size`` has it.
-    cells
-        The bytes of all cells, which are taken when the cells are used.
-    buffers
-        The bytes of the largest buffer: a step's scores of all tokens of the vocabulary.
-    """
-
-    tokens: int
-    cells: int
-    buffers: int
+    tokens: int  # the context's size, as ``--ctx-size`` has it
+    cells: int  # bytes of all cells, which are taken when the cells are used
+    buffers: int  # bytes of the largest buffer: a step's scores of all tokens of the vocabulary
 
     @classmethod
     def of(cls, model: Model, config: EngineConfig, *, n_cells: int | None = None) -> ContextNeed | None:

@@ -31,28 +31,9 @@ FetchIfAny = Callable[[Callable[[float], bool]], Path | None]
 class Loading:
     """A load, which begins at once. Every method may be called from any thread.
 
-    Parameters
-    ----------
-    config, observer
-        The configuration and the observer of the engine.
-    fetch
-        Finds the model's file if `config` names none. Takes `progress`, as `load` does, and raises LoadCancelled when
-        `progress` returns False.
-    fetch_projector, fetch_draft
-        The same for the projector, for which None may be found, and for the draft model.
-    load
-        Loads the engine. Takes both, and `progress`, as `Engine.load` does.
-
-    Attributes
-    ----------
-    future : concurrent.futures.Future of Engine
-        Never cancelled: it ends with the engine, or with whatever exception `load` raised.
-    began : float
-        The start, in monotonic seconds.
-    stage : str
-        ``downloading`` while `fetch` is at work, and then ``loading``.
-    progress : float
-        The progress of the stage, in [0, 1].
+    `fetch` finds the model's file if `config` names none. It takes `progress`, as `load` does, and raises LoadCancelled
+    when `progress` returns False. `fetch_projector`, which may find None, and `fetch_draft` do the same for the
+    projector and the draft model. `load` loads the engine as `Engine.load` does.
     """
 
     def __init__(
@@ -65,15 +46,15 @@ class Loading:
         fetch_draft: Fetch | None = None,
         load: Callable[..., Engine] = Engine.load,
     ) -> None:
+        # Never cancelled: it ends with the engine, or with whatever exception `load` raised.
         self.future: Future[Engine] = Future()
         self.future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it
-        self.began = self._reported_at = time.monotonic()
-        self.stage: Literal["downloading", "loading"] = "loading"
         fetches = {"model": fetch, "mmproj": fetch_projector, "draft_model": fetch_draft}
         self._fetches = [(name, one) for name, one in fetches.items() if one is not None]
-        if self._fetches:
-            self.stage = "downloading"
-        self.progress = 0.0  # written by the loading thread, as are `stage`, `began` and `_reported_at`
+        # These are written by the loading thread: the stage, its start in monotonic seconds, its progress in [0, 1].
+        self.stage: Literal["downloading", "loading"] = "downloading" if self._fetches else "loading"
+        self.began = self._reported_at = time.monotonic()
+        self.progress = 0.0
         self._given_up = False  # sticky; read by the loading thread
         self._config = config
         self._observer = observer

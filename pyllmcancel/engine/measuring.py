@@ -18,33 +18,19 @@ if TYPE_CHECKING:
 
 
 class Need(NamedTuple):
-    """Bytes, of the CPU's memory and of devices together.
+    """Bytes, of the CPU's memory and of devices together."""
 
-    Attributes
-    ----------
-    weights
-        Those of the files: the model, and beside it a projector, kept pictures, a draft model.
-    cells
-        The cells of the context. Without a device those of a context that nobody asked for are not counted, since they
-        take memory when they are used.
-    buffers
-        The buffers of the computation.
-    """
-
-    weights: int
+    weights: int  # of the files: the model, and beside it a projector, kept pictures, a draft model
+    # Without a device those of a context that nobody asked for do not count: they take memory when they are used.
     cells: int
-    buffers: int
+    buffers: int  # of the computation
 
 
 def measured(config: EngineConfig, native: Any) -> Need:
     """Return the memory that a model and its context will take, by llama.cpp's own account.
 
-    Raises
-    ------
-    UsageError, ModelLoadError, ContextError
-        The model cannot be loaded so.
-    PlacementError
-        It takes more than the machine's whole memory, so that it cannot be loaded whatever else is unloaded.
+    UsageError, ModelLoadError or ContextError if the model cannot be loaded so; PlacementError if it takes more than
+    the machine's whole memory, so that it cannot be loaded whatever else is unloaded.
     """
     path = Path(config.model or packaged_model_path())
     placement, used = resolved(config.placement, native)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.engine.cell_layout import cell_layout, context_options, report
-from pyllmcancel.engine.disk_cache import disk_floor
 from pyllmcancel.engine.draft_loading import (
     check_drafting,
     check_heads,
@@ -20,15 +23,24 @@ from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.heads import Heads, n_states
-from pyllmcancel.engine.reading import Progress, read_first
+from pyllmcancel.engine.host_memory import available_memory, file_size, files_of
+from pyllmcancel.engine.state_identity import HASHES, state_identity
+from pyllmcancel.errors import LoadCancelled, UsageError, error_text
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.pooling import Pooling
+from pyllmcancel.scheduling.disk_floor import DiskFloor
+from pyllmcancel.scheduling.prefix_folder import PrefixFolder
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import MediaEncoder, Model
+    from pyllmcancel._native import Context, MediaEncoder, Model
     from pyllmcancel.config import EngineConfig
 
 logger = logging.getLogger("pyllmcancel.engine")
+
+CHUNK = 4 << 20  # bytes that are read at once
+# The wait for the hash of a model's file, if there may be prefixes of it. After that, they are found later.
+IDENTITY_SECONDS = 10.0
+Progress = Callable[[float], bool | None]
 
 
 def load_workload(config: EngineConfig, native: Any, progress: Progress | None) -> Generation | Embedding:
@@ -121,3 +133,75 @@ def load_encoder(model: Model, config: EngineConfig, native: Any) -> MediaEncode
     )
     logger.info("projector: %s", config.mmproj)
     return encoder
+
+
+def read_uncached(files: Sequence[Path], progress: Progress) -> bool:
+    """Read what the system's cache lacks; return whether anything was read. Does nothing but on Linux.
+
+    llama.cpp has the kernel read the whole file in one call, which reports nothing and cannot be cancelled.
+
+    LoadCancelled if `progress`, which is called after each chunk that was read, returns False.
+    """
+    if sys.platform != "linux":
+        return False
+    total = sum(file.stat().st_size for file in files)
+    buffer, first = bytearray(CHUNK), bytearray(1)
+    done, was_read = 0, False
+    for file in files:
+        with file.open("rb", buffering=0) as opened:
+            descriptor = opened.fileno()
+            for offset in range(0, file.stat().st_size, CHUNK):
+                if not is_cached(descriptor, offset, first):
+                    os.preadv(descriptor, [buffer], offset)
+                    was_read = True
+                    if progress((done + offset) / total) is False:
+                        raise LoadCancelled("the load was cancelled while the model's file was read")
+        done += file.stat().st_size
+    return was_read
+
+
+def is_cached(descriptor: int, offset: int, first: bytearray) -> bool:
+    """Return whether the byte at `offset` can be read without waiting for a disk."""
+    if sys.platform != "linux":
+        return True
+    try:
+        return os.preadv(descriptor, [first], offset, os.RWF_NOWAIT) > 0
+    except OSError:  # it would wait, or this file system cannot tell
+        return False
+
+
+def read_first(path: Path, progress: Progress) -> Progress:
+    """Read a model's files ahead, if memory can hold them; return the progress of the rest of the load."""
+    files = [file for file in files_of(path) if file.is_file()]
+    memory = available_memory()
+    if memory is not None and file_size(path) > memory.available:
+        return progress  # the end of the file would drive its beginning out of the cache again
+    if not read_uncached(files, lambda fraction: progress(fraction / 2)):
+        return progress
+    return lambda fraction: progress((1 + fraction) / 2)
+
+
+def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor | None:
+    """Open the folder; None if none is configured. If the folder cannot be used, a warning says so, and the engine runs
+    without it: a cache is not worth an outage.
+    """
+    if config.cache_disk is None:
+        return None
+    if not context.can_copy:
+        logger.warning("no prefixes are kept on disk: without flash attention they cannot be copied")
+        return None
+    folder = config.cache_disk
+    try:
+        files = PrefixFolder(folder, config.cache_disk_mib << 20)
+    except UsageError as error:
+        logger.warning("no prefixes are kept on disk: %s", error)
+        return None
+    except OSError as error:
+        logger.warning("no prefixes are kept on disk: %s cannot be used: %s", folder, error_text(error))
+        return None
+    disk = DiskFloor(
+        files, partial(state_identity, context, config, native, folder / HASHES), native.SwappedPrefix.blank
+    )
+    if len(files):
+        disk.wait_until_known(IDENTITY_SECONDS)
+    return disk

@@ -83,16 +83,9 @@ class Jobs:
 
 
 class Slots:
-    """An engine's slots, for other threads.
+    """An engine's slots, for other threads: `jobs` are those of the engine thread, which `wake` wakes.
 
     `copy`, `fill` and `erase` raise EngineClosedError if the engine is closed, or its thread has died.
-
-    Parameters
-    ----------
-    jobs
-        Those of the engine thread.
-    wake
-        Wakes the engine thread.
     """
 
     def __init__(self, generation: Generation, jobs: Jobs, wake: Callable[[], object]) -> None:

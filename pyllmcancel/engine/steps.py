@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 
 
 class DecodeSteps(Steps):
-    """Computes steps in a context.
-
-    Parameters
-    ----------
-    run_ahead
-        True if steps may begin by themselves. By default they do where Python has a core to itself.
+    """Computes steps in a context. With `run_ahead` they may begin by themselves; by default they do where Python has a
+    core to itself.
     """
 
     def __init__(self, context: Context, scheduler: Scheduler, drafts: Drafts, *, run_ahead: bool | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.shares import Remembered, largest_first
@@ -72,12 +71,7 @@ class MediaCache:
     def _trim(self) -> None:
         sizes = {key: size_of(parts) for key, parts in self._parts.items()}
         total = sum(sizes.values())
-        if total <= self._limit:
-            return
-        held = Counter[str]()
-        for key, size in sizes.items():
-            held[key.owner] += size
-        for key in largest_first(list(self._parts), lambda one: one.owner, sizes.__getitem__, held):
+        for key in largest_first(list(self._parts), lambda one: one.owner, sizes.__getitem__):
             if total <= self._limit:
                 break
             total -= sizes[key]

@@ -72,12 +72,9 @@ class MediaLibrary:
         pictures, it is only counted. It takes `room` for as long as it lives. `pause` is called between pictures, and
         ends the work by raising; its flag ends the decoding of a file.
 
-        Raises
-        ------
-        MediaError, InvalidRequestError
-            One of them is broken, too large, or of a kind that the model does not take; or there is no marker for each.
-        ContextLengthError, QueueFullError
-            The prompt has `n_ctx` tokens or more, or there is no room at present.
+        MediaError if one of them is broken, too large, or of a kind that the model does not take; InvalidRequestError
+        if there is no marker for each, ContextLengthError if the prompt has `n_ctx` tokens or more, and QueueFullError
+        if there is no room at present.
         """
         texts = text.split(self.marker)
         if len(texts) != len(media) + 1:
@@ -142,7 +139,8 @@ class MediaLibrary:
         for seconds in (HALF_MINUTE, 2 * HALF_MINUTE):
             media = Media.of(MediaKind.AUDIO, silence(seconds))
             try:
-                counts.append(sum(map(length_of, self._decoded(media, self._new_flag()))))
+                parts = self._decoded(media, self._new_flag())
+                counts.append(sum(len(part) if isinstance(part, list) else part.n_tokens for part in parts))
             except (UsageError, MemoryError):
                 return 0  # no sound can be used, and each will be refused in words
         return max(0, counts[1] - counts[0] - ROUNDED)
@@ -174,10 +172,6 @@ class MediaLibrary:
     def _decoded(self, media: Media, flag: CancelFlag, first: int | None = None) -> list[list[int] | MediaChunk]:
         is_audio, seconds = media.kind is MediaKind.AUDIO, DECODE_SECONDS[media.kind]
         return self._encoder.parts(media.data, audio=is_audio, flag=flag, seconds=seconds, first=first)
-
-
-def length_of(part: list[int] | MediaChunk) -> int:
-    return len(part) if isinstance(part, list) else part.n_tokens
 
 
 def check_room(n_tokens: int, n_ctx: int, *, at_least: bool = False) -> None:

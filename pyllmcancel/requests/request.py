@@ -289,10 +289,6 @@ class Request:
         return self.status is not RequestStatus.FINISHED and not self.cancellation.requested
 
     @property
-    def cancelling(self) -> bool:
-        return self.status is not RequestStatus.FINISHED and self.cancellation.requested
-
-    @property
     def group(self) -> str | None:
         """The session that lists the request. A request that names only a parent is a member of the parent."""
         return self.parent if self.session is None else self.session
@@ -327,13 +323,9 @@ class Request:
         left = (min(one.max_tokens, expected) - len(one.generated) for one in self.choices if not one.finish_reason)
         return self.n_prompt_tokens - self.usage().prompt_tokens + sum(max(0, n_left) for n_left in left)
 
-    def times(self) -> Times:
-        cancelled_at = self.cancellation.requested_at
-        return Times(self.arrived_at, self.admitted_at, self.first_token_at, cancelled_at, self.ended_at)
-
     def summary(self, ending: Ending | None = None) -> RequestSummary:
         """Return the request's present state, or its last one; may be called from any thread."""
-        usage = self.usage()
+        usage, cancelled_at = self.usage(), self.cancellation.requested_at
         return RequestSummary(
             **{name: getattr(self, name) for name in SHOWN},
             n=len(self.choices) or 1,
@@ -347,7 +339,7 @@ class Request:
             slots=self._slots() if ending is None else (),
             paused=self.paused and self.status is not RequestStatus.FINISHED,
             ending=ending,
-            times=self.times(),
+            times=Times(self.arrived_at, self.admitted_at, self.first_token_at, cancelled_at, self.ended_at),
             max_tokens=self.params.max_tokens,
             drafts=usage.drafts,
         )

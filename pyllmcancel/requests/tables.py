@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
 from pyllmcancel.errors import QueueFullError
-from pyllmcancel.requests.families import Families, Session, SessionSummary
+from pyllmcancel.requests.families import Families, SessionSummary
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.requests.waiting_queue import WaitingQueue
 
@@ -55,15 +55,10 @@ class Holds:
     def __init__(self) -> None:
         self._of_owner = defaultdict[str, dict[tuple[str, str], Hold]](dict)  # by the kind, and the id or the name
 
-    def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
-        """Cancel the request of this id that arrives within `seconds`; raises as `hold_session`."""
-        self._hold(owner, ("request", request_id), seconds, descendants=False)
-
-    def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
-        """Cancel all requests of a session that arrive within `seconds`; QueueFullError if there are too many holds."""
-        self._hold(owner, ("session", session), seconds, descendants=descendants)
-
-    def _hold(self, owner: str, key: tuple[str, str], seconds: float, *, descendants: bool) -> None:
+    def hold(self, owner: str, key: tuple[str, str], seconds: float, *, descendants: bool = False) -> None:
+        """Cancel the request of an id, ("request", id), or all requests of a session, ("session", name), that arrive
+        within `seconds`; QueueFullError if there are too many holds.
+        """
         held, now = self._of_owner[owner], time.monotonic()
         # An expired hold is kept, if there is room, for requests that arrived before its end and are still being
         # prepared.
@@ -164,7 +159,7 @@ class Tables:
             past = reversed(self._history.get(owner, ()))
             found = self._requests.get((owner, request_id)) or next((old for old in past if old.id == request_id), None)
             if found is None and hold > 0.0:
-                self._holds.hold_request(owner, request_id, hold)
+                self._holds.hold(owner, ("request", request_id), hold)
             return found
 
     def owners_of(self, ids: Set[str]) -> set[str]:
@@ -183,17 +178,11 @@ class Tables:
         with self._lock:
             return self._keys.preparing(owner, key)
 
-    def family(
-        self, session: str, owner: str = NO_OWNER, *, descendants: bool = True
-    ) -> dict[str, list[Request]] | None:
-        """Return the live requests of a session and its descendants, by session; None if the session is unknown."""
-        with self._lock:
-            return self._family(self._families.find(owner, session), descendants=descendants)
-
     def family_to_cancel(
         self, session: str, owner: str = NO_OWNER, *, descendants: bool = True, hold: float = 0.0
     ) -> dict[str, list[Request]] | None:
-        """As `family`, for a caller that cancels all of these requests.
+        """Return the live requests of a session and its descendants, by session, for a caller that cancels all of them;
+        None if the session is unknown.
 
         Requests that have arrived, and are accepted later, will be cancelled on their acceptance. If `hold` is
         positive, all requests that arrive within `hold` seconds will be cancelled, even for an unknown session.
@@ -201,17 +190,12 @@ class Tables:
         with self._lock:
             found = self._families.find(owner, session)
             if hold > 0.0:
-                self._holds.hold_session(owner, session, hold, descendants=descendants)
-            if found is not None:
-                found.note_cancel(descendants=descendants)
-            return self._family(found, descendants=descendants)
-
-    @staticmethod
-    def _family(session: Session | None, *, descendants: bool) -> dict[str, list[Request]] | None:
-        if session is None:
-            return None
-        members = session.family() if descendants else (session,)
-        return {member.name: list(member.live.values()) for member in members}
+                self._holds.hold(owner, ("session", session), hold, descendants=descendants)
+            if found is None:
+                return None
+            found.note_cancel(descendants=descendants)
+            members = found.family() if descendants else (found,)
+            return {member.name: list(member.live.values()) for member in members}
 
     def sessions(self, owner: str | None = NO_OWNER) -> list[SessionSummary]:
         """Return the sessions, the most recently used first."""

@@ -220,13 +220,14 @@ class ThreadStream(Stream):
         if not self._reading.acquire(blocking=False):
             raise UsageError(TWO_READERS)
         try:
-            return self._next()
+            delta = self._next() if self.ending is None else None
         finally:
             self._reading.release()
-
-    def _next(self) -> Delta:
-        if self.ending is not None:
+        if delta is None:
             raise StopIteration
+        return delta
+
+    def _next(self) -> Delta | None:
         if self._controls.forked:
             raise EngineClosedError(FORKED)
         try:
@@ -234,10 +235,7 @@ class ThreadStream(Stream):
         except BaseException:
             self.cancel()
             raise
-        delta = self._check(event)
-        if delta is None:
-            raise StopIteration
-        return delta
+        return self._check(event)
 
     def close(self) -> None:
         """Cancel the request if it still runs, and wait until nothing is computed for it any more."""

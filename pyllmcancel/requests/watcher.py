@@ -85,10 +85,6 @@ class Watcher:
         """Note that the engine is gone: shut down what is left of it, and end. May be called from a destructor."""
         self._inbox.put(self._shut_down)
 
-    @property
-    def n_pending(self) -> int:
-        return len(self._pending)
-
     def _run(self) -> None:
         while True:
             wait = self._pending[0][0] - time.monotonic() if self._pending else None

@@ -18,10 +18,10 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import UsageError, error_text
@@ -29,7 +29,6 @@ from pyllmcancel.pausing import Pause
 from pyllmcancel.placement import gib
 from pyllmcancel.scheduling.prefix_file import Blank, DamagedFileError, head_of, packed, read_head, read_states
 from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, Fetched, Holder
-from pyllmcancel.scheduling.work_thread import WorkThread
 
 if TYPE_CHECKING:
     from pyllmcancel._native import SwappedPrefix
@@ -40,6 +39,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 UNREADABLE = (errno.ENOENT, errno.EIO)  # the file, not the process, is the reason
 REFUSALS = ("damaged", "other_identity", "disk_full", "too_large", "failed")
+Call = Callable[[], object]
 # A prefix is written unless a file has all but this share of it: each turn of a conversation would write it again.
 MAX_MISSING = 1 / 8
 
@@ -63,36 +63,49 @@ class DiskCounts(NamedTuple):
 NOTHING_ON_DISK = DiskCounts(0, 0, 0, 0, 0, 0, dict.fromkeys(REFUSALS, 0))
 
 
-@dataclass(slots=True, eq=False)
-class Fetch:
-    """A file that is read for a choice. `prefix` is written by the reading thread, before `done`.
+# The reading of a file for a choice. The engine thread cancels it when nobody waits for the file any more.
+Fetch = Future[Fetched | None]
 
-    `dropped` is set by the engine thread when nobody waits for the file any more.
+
+class WorkThread:
+    """Makes calls one after the other; none may raise.
+
+    An executor of the standard library would take no more calls, and wait for those that it has, as soon as the main
+    thread ends. But other threads may still use the engine then.
     """
 
-    holder: Holder
-    prefix: SwappedPrefix | None = None
-    done: threading.Event = field(default_factory=threading.Event)
-    dropped: bool = False
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=work, args=(self._calls,), name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Call) -> None:
+        """Have a call made; it is not made after `close`."""
+        self._calls.put(call)
+
+    def close(self, *, finish: bool = False) -> None:
+        """Finish the call that is being made and, with `finish`, those that wait; make no other. Idempotent."""
+        while not finish:
+            try:
+                self._calls.get_nowait()
+            except Empty:
+                break
+        self._calls.put(None)
+        self._thread.join()
+
+
+def work(calls: SimpleQueue[Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()
+        del call
 
 
 class DiskFloor:
     """Used by the engine thread; `counts` may be called from any thread.
 
-    Parameters
-    ----------
-    folder
-        The files.
-    identity
-        Returns what prefixes of other models, builds or cells do not have; called once, by the files' thread. Its
-        argument is a function that raises when the floor is closed: to read a large model's file takes minutes.
-    blank
-        The compiled module's `SwappedPrefix.blank`.
-
-    Attributes
-    ----------
-    wake
-        Called from another thread when something is done.
+    `identity` returns what prefixes of other models, builds or cells do not have. The files' thread calls it once, with
+    a function that raises when the floor is closed: to read a large model's file takes minutes. `blank` is the compiled
+    module's `SwappedPrefix.blank`. `wake` is called from another thread when something is done.
     """
 
     def __init__(self, folder: PrefixFolder, identity: Callable[[Pause], str], blank: Blank) -> None:
@@ -208,7 +221,7 @@ class DiskFloor:
             return False
         if entry.head.n_tokens > MAX_COPIED_PER_REUSED * n_tokens:
             return False
-        fetch = self._fetches[key] = Fetch(entry.head.holder)
+        fetch = self._fetches[key] = Fetch()
         self._reader.submit(partial(self._read, entry, fetch))
         return True
 
@@ -219,24 +232,23 @@ class DiskFloor:
 
     def is_reading(self, key: Hashable) -> bool:
         fetch = self._fetches.get(key)
-        return fetch is not None and not fetch.done.is_set()
+        return fetch is not None and not fetch.done()
 
     def fetched(self, key: Hashable) -> Fetched | None:
         """Return the prefix that was read."""
         fetch = self._fetches.get(key)
-        if fetch is None or not fetch.done.is_set() or fetch.prefix is None:
-            return None
-        return Fetched(fetch.prefix, fetch.holder)
+        return fetch.result() if fetch is not None and fetch.done() else None
 
     def drop(self, key: Hashable) -> None:
         """Forget what was read, or is being read. Idempotent."""
         fetch = self._fetches.pop(key, None)
         if fetch is not None:
-            fetch.dropped = True
+            fetch.cancel()
 
     def _read(self, entry: Entry, fetch: Fetch) -> None:
+        found = None
         try:
-            fetch.prefix = self._prefix_of(entry, fetch)
+            found = self._prefix_of(entry, fetch)
         except GivenUp:
             pass
         except (DamagedFileError, UsageError) as error:
@@ -252,12 +264,13 @@ class DiskFloor:
             self._refused["failed"] += 1
             logger.exception("%s could not be read", entry.path)
         finally:
-            fetch.done.set()
+            with suppress(InvalidStateError):  # it was cancelled
+                fetch.set_result(found)
             self.wake()
 
-    def _prefix_of(self, entry: Entry, fetch: Fetch) -> SwappedPrefix | None:
+    def _prefix_of(self, entry: Entry, fetch: Fetch) -> Fetched | None:
         def check() -> None:
-            if fetch.dropped:
+            if fetch.cancelled():
                 raise GivenUp
 
         check()
@@ -271,17 +284,17 @@ class DiskFloor:
         self._folder.touch(entry)
         self._counts["n_restored"] += 1
         self._counts["restored_bytes"] += entry.n_bytes
-        return prefix
+        return Fetched(prefix, entry.head.holder)
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if self._closing:
-            raise GivenUp
-
     def _identify(self, identity: Callable[[Pause], str]) -> None:
+        def check() -> None:
+            if self._closing:
+                raise GivenUp
+
         try:
-            self._note_identity(identity(self._check_open))
+            self._note_identity(identity(check))
         except GivenUp:
             pass
         except Exception:

@@ -51,8 +51,7 @@ class FairShare:
         self._n_starts = 0
         self._last_start: dict[str, int] = {}  # by owner, counted in starts
         self._n_steps = 0
-        self._last: dict[str, OwnersSteps] = {}  # by owner
-        self._last_before = self._last  # as they were before the last step, in case that step does not count
+        self.last: dict[str, OwnersSteps] = {}  # by owner; replaced as a whole
 
     # -- slots --------------------------------------------------------------------------------------------------------
 
@@ -121,24 +120,19 @@ class FairShare:
         by_owner: dict[str, list[Choice]] = {}
         for choice in sorted(prompts, key=lambda choice: -choice.request.priority):
             by_owner.setdefault(choice.request.owner, []).append(choice)
-        owners = sorted(by_owner, key=lambda owner: self._last.get(owner, OwnersSteps()))
+        owners = sorted(by_owner, key=lambda owner: self.last.get(owner, OwnersSteps()))
         rounds = zip_longest(*(by_owner[owner] for owner in owners))
         return [choice for choice in chain.from_iterable(rounds) if choice is not None]
 
     def note_step(self, decoding: Iterable[Choice], prompt: Choice | None) -> None:
         """Note that a step is planned, with these choices that decode, and this prompt before others."""
-        self._last_before = self._last
         self._n_steps += 1
-        last = dict(self._last)
+        last = dict(self.last)
         for choice in decoding:
             last[choice.request.owner] = last.get(choice.request.owner, OwnersSteps())._replace(step=self._n_steps)
         if prompt is not None:
             last[prompt.request.owner] = OwnersSteps(self._n_steps, self._n_steps)
-        self._last = last
-
-    def undo_step(self) -> None:
-        """Undo the planned step, which did not count."""
-        self._last = self._last_before
+        self.last = last
 
 
 def slots_held(running: Iterable[Contender]) -> Counter[str]:

@@ -40,21 +40,11 @@ NEXT = "", ""  # the place of a request that comes after all that wait: no reque
 
 
 class Ahead(NamedTuple):
-    """The work ahead of a waiting request.
+    """The work ahead of a waiting request."""
 
-    Attributes
-    ----------
-    position
-        1 for the request that starts next.
-    tokens
-        The tokens that running requests and those that start earlier have still to compute; None if that is unknown.
-    seconds
-        The expected time until it starts; None if no step has been measured.
-    """
-
-    position: int
-    tokens: int | None = None
-    seconds: float | None = None
+    position: int  # 1 for the request that starts next
+    tokens: int | None = None  # that running requests, and those that start earlier, have to compute; None if unknown
+    seconds: float | None = None  # until it is expected to start; None if no step has been measured
 
 
 class Past(NamedTuple):
@@ -160,13 +150,10 @@ class Forecast(Observer):
     def request_ended(self, request: Request, ending: Ending) -> None:
         if request.is_idle:
             return
-        usage, n = ending.usage, len(request.choices) or 1
-        started, waited = (
-            request.admitted_at is not None,
-            (request.admitted_at or time.monotonic()) - request.arrived_at,
-        )
-        length = usage.completion_tokens / n
-        self._past.append(Past(waited, started, request.n_prompt_tokens, usage.cached_tokens, length))
+        usage, admitted_at = ending.usage, request.admitted_at
+        waited = (admitted_at or time.monotonic()) - request.arrived_at
+        length = usage.completion_tokens / (len(request.choices) or 1)
+        self._past.append(Past(waited, admitted_at is not None, request.n_prompt_tokens, usage.cached_tokens, length))
 
     # -- what is expected ---------------------------------------------------------------------------------------------
 
@@ -240,16 +227,11 @@ class Forecast(Observer):
             for one in running
             if not one.paused
         ]
-        is_known = self._prompt.value > 0.0
         costs, order = (self._prompt.value, self._token.value), self._shares.copy()
         stays = patience.after(now)
         played = starts(jobs, begun, order, costs, stays, slots=self._slots, most=self._max_running)
-        return {
-            NEXT if job is None else (job.request.owner, job.request.id): ahead
-            if is_known
-            else ahead._replace(seconds=None)
-            for job, ahead in played
-        }
+        found = {NEXT if job is None else (job.request.owner, job.request.id): ahead for job, ahead in played}
+        return found if costs[0] else {key: ahead._replace(seconds=None) for key, ahead in found.items()}
 
 
 def fresh(past: Iterable[Past]) -> float:

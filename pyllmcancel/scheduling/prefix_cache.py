@@ -70,6 +70,18 @@ class PrefixMatch:
         return self.n_shared > 0 and self.source is None and self.swapped is None
 
 
+@dataclass(slots=True)
+class Idle:
+    """The state of an idle sequence, at which `maintain_idle` looks once: if the limit in bytes is smaller than all
+    prefixes, it would otherwise copy for ever.
+    """
+
+    since: int  # the step from which SWAP_AFTER_STEPS counts
+    fresh: bool = True  # no copy of it was considered yet
+    unsaved: bool = True  # the same for the disk
+    spent: bool = False  # no request is expected to continue it
+
+
 def _neighbours(seq: int, running: Collection[int]) -> int:
     return (seq - 1 in running) + (seq + 1 in running)
 
@@ -89,16 +101,9 @@ class PrefixCache:
         self._swap = SwapSpace(context, swap_bytes)
         self._disk = disk
         self._step = 0
-        self._due: float = (
-            inf  # the step in which `maintain` has a prefix to look at, if no sequence becomes idle before
-        )
-        # Idle sequences, least recently used first, with the step from which SWAP_AFTER_STEPS counts.
-        self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
-        # Idle since `maintain_idle` last looked. Each is looked at once: if the limit in bytes is smaller than all of
-        # them, `maintain_idle` would otherwise copy for ever.
-        self._fresh = set(self._idle)
-        self._unsaved = set(self._idle)  # idle since `_save_one` last looked; the same for the disk
-        self._spent = set[int]()  # idle sequences that no request is expected to continue
+        # The step in which `maintain` has a prefix to look at, if no sequence becomes idle before.
+        self._due: float = inf
+        self._idle = {seq: Idle(0) for seq in range(context.n_seq_max)}  # by sequence, least recently used first
         # By sequence: the holder of the tokens that it holds, or held last.
         self._holders = [NO_HOLDER] * context.n_seq_max
 
@@ -250,16 +255,13 @@ class PrefixCache:
         now: the prefix, or what is left of the former content.
         """
         n_usable = found.n_shared if found.keeps_own else holder.n_usable(self._holders[found.seq])
-        del self._idle[found.seq]
-        self._fresh.discard(found.seq)
-        self._unsaved.discard(found.seq)
-        if not found.keeps_own and found.seq not in self._spent:
+        was = self._idle.pop(found.seq)
+        if not found.keeps_own and not was.spent:
             alone = not running and not holder.idle
             self._swap.swap_out(found.seq, self._holders[found.seq], alone=alone)
         elif self._keeps_half(found.seq, found.n_shared):
             # The cells hold all tokens of the copy. A conversation needs one copy, not one for each turn.
             self._swap.discard(self._swap.copy_of(self._context.tokens(found.seq), self._holders[found.seq]))
-        self._spent.discard(found.seq)
         self._holders[found.seq] = holder
         if found.source is not None:
             if self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES):
@@ -290,21 +292,12 @@ class PrefixCache:
         if displaced is not None:
             self._context.swap_in(seq, displaced)
         self._holders[seq], self._holders[target] = self._holders[target], self._holders[seq]
-        self._idle = {seq if one == target else one: step for one, step in self._idle.items()}
-        for seqs in (self._fresh, self._unsaved, self._spent):
-            if target in seqs:
-                seqs.remove(target)
-                seqs.add(seq)
+        self._idle = {seq if one == target else one: idle for one, idle in self._idle.items()}
         return True
 
     def give_back(self, seq: int, *, spent: bool = False) -> None:
         """Make `seq` idle again, as the most recently used, or the first to forget."""
-        self._idle[seq] = self._step
-        if spent:
-            self._spent.add(seq)
-        else:
-            self._fresh.add(seq)
-            self._unsaved.add(seq)
+        self._idle[seq] = Idle(self._step, fresh=not spent, unsaved=not spent, spent=spent)
 
     def evict(self, n_cells: int, *, of_idle: bool = False) -> None:
         """Free at least `n_cells` cells, as far as idle prefixes hold them, in the order of `_eviction_order`; with
@@ -345,12 +338,12 @@ class PrefixCache:
         if not self._swap.limit or not self._context.kv_unified:
             return
         held = [seq for seq in self._idle if self._context.n_committed(seq)]
-        seq = next((seq for seq in held if self._step - self._idle[seq] > SWAP_AFTER_STEPS), None)
+        seq = next((seq for seq in held if self._step - self._idle[seq].since > SWAP_AFTER_STEPS), None)
         if seq is not None and not self._is_shared(seq, running) and self._swap.swap_out(seq, self._holders[seq]):
             held.remove(seq)
         elif seq is not None:
-            self._idle[seq] = self._step  # looked at again later
-        self._due = min((self._idle[seq] for seq in held), default=inf) + SWAP_AFTER_STEPS + 1
+            self._idle[seq].since = self._step  # looked at again later
+        self._due = min((self._idle[seq].since for seq in held), default=inf) + SWAP_AFTER_STEPS + 1
 
     def maintain_idle(self) -> bool:
         """Copy a prefix ahead of its eviction, or for the disk; called while nothing runs or waits. False if nothing is
@@ -361,7 +354,7 @@ class PrefixCache:
     @property
     def has_unsaved(self) -> bool:
         """True if the disk has not been offered every copy and every idle prefix."""
-        return bool(self._unsaved or self._swap.fresh)
+        return bool(self._swap.fresh) or any(idle.unsaved for idle in self._idle.values())
 
     def _save_copy(self) -> bool:
         """Have one of the copies in plain memory written to the disk, which costs this thread nothing."""
@@ -374,8 +367,10 @@ class PrefixCache:
 
     def _save_one(self) -> bool:
         """Copy an idle prefix for the disk. One that has a copy in plain memory was looked at there."""
-        while self._disk is not None and self._disk.is_free and self._unsaved:
-            seq = self._unsaved.pop()
+        for seq in [seq for seq, idle in self._idle.items() if idle.unsaved]:
+            if self._disk is None or not self._disk.is_free:
+                break
+            self._idle[seq].unsaved = False
             tokens, holder = self._context.tokens(seq), self._holders[seq]
             if self._swap.copy_of(tokens, holder) is not None or not self._disk.lacks(tokens, holder):
                 continue
@@ -393,9 +388,9 @@ class PrefixCache:
             return False  # every sequence may wait for the encoding of a picture
         if not self._context.kv_unified:
             seq = self._free_target((), NO_HOLDER)
-            return seq not in self._spent and self._swap.copy_early(seq, self._holders[seq])
-        for seq in [seq for seq in self._idle if seq in self._fresh]:
-            self._fresh.discard(seq)
+            return not self._idle[seq].spent and self._swap.copy_early(seq, self._holders[seq])
+        for seq in [seq for seq, idle in self._idle.items() if idle.fresh]:
+            self._idle[seq].fresh = False
             tokens, holder = self._context.tokens(seq), self._holders[seq]
             # The choices of one request share its prompt, for which one copy is enough.
             if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_early(seq, holder):
@@ -438,8 +433,8 @@ class PrefixCache:
         of_owner = Counter[str]()
         for length, holder in zip(lengths, self._holders, strict=True):
             of_owner[holder.owner] += length
-        spent = [seq for seq in held if seq in self._spent]
-        others = [seq for seq in held if seq not in self._spent]
+        spent = [seq for seq in held if self._idle[seq].spent]
+        others = [seq for seq in held if not self._idle[seq].spent]
         holders = [holder._replace(idle=False) for holder in self._holders]
         return [*spent, *first_to_forget(others, holders.__getitem__, lengths.__getitem__, of_owner)]
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyllmcancel.adapters import UNADAPTED, Adapted
+from pyllmcancel.drafting.lookup import n_common
 from pyllmcancel.errors import Error
 from pyllmcancel.pausing import Pause
 from pyllmcancel.scheduling.swap_space import Holder
@@ -50,26 +51,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a file, and the tokens, packed.
+    """The head of a file, and the tokens, packed."""
 
-    Attributes
-    ----------
-    identity
-        Stands for everything that the states depend on.
-    owner, in_session, adapted
-        As in `pyllmcancel.scheduling.swap_space.Holder`.
-    least
-        Fewer tokens than these can be reused from a checkpoint only.
-    parts
-        The state of all tokens, then the checkpoints, shortest first.
-    """
-
-    identity: str
-    owner: str
+    identity: str  # stands for everything that the states depend on
+    owner: str  # this, `in_session` and `adapted` are as in `pyllmcancel.scheduling.swap_space.Holder`
     in_session: bool
-    least: int
+    least: int  # fewer tokens than these can be reused from a checkpoint only
     tokens: bytes
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the state of all tokens, then the checkpoints, shortest first
     adapted: Adapted = UNADAPTED
 
     @property
@@ -104,21 +93,6 @@ class Head:
 
 def packed(tokens: Sequence[int]) -> bytes:
     return array("i", tokens).tobytes()
-
-
-def n_common(one: bytes, other: bytes) -> int:
-    """Return the number of leading tokens in which two packed sequences agree."""
-    same, differs = 0, min(len(one), len(other)) // BYTES_PER_TOKEN
-    if one[: differs * BYTES_PER_TOKEN] == other[: differs * BYTES_PER_TOKEN]:
-        return differs
-    while differs - same > 1:
-        middle = (same + differs) // 2
-        begin, end = same * BYTES_PER_TOKEN, middle * BYTES_PER_TOKEN
-        if one[begin:end] == other[begin:end]:
-            same = middle
-        else:
-            differs = middle
-    return same
 
 
 def head_of(prefix: SwappedPrefix, identity: str, holder: Holder) -> Head:

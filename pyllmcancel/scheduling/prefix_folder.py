@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,27 +47,15 @@ class Entry:
 
 
 class PrefixFolder:
-    """The files of a folder, and what is known of them.
-
-    Attributes
-    ----------
-    n_damaged
-        The number of files that were found damaged, and deleted.
-    """
+    """The files of a folder, and what is known of them."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        """Take the folder over, and read the heads of its files.
-
-        Raises
-        ------
-        UsageError
-            Another process uses the folder.
-        OSError
-            The folder cannot be written to.
+        """Take the folder over, and read the heads of its files; UsageError if another process uses it, OSError if it
+        cannot be written to.
         """
         self.path = path
         self.limit = limit
-        self.n_damaged = 0
+        self.n_damaged = 0  # files that were found damaged, and deleted
         self._mutex = threading.Lock()
         self._entries: dict[Path, Entry] = {}  # least recently used first
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,11 +136,8 @@ class PrefixFolder:
         with self._mutex:
             entries = list(self._entries.values())
         total, count = sum(entry.n_bytes for entry in entries) + n_bytes, len(entries) + (n_bytes > 0)
-        held = Counter[str]()
-        for entry in entries:
-            held[entry.head.owner] += entry.n_bytes
         entries.sort(key=lambda entry: entry.head.in_session)
-        for entry in largest_first(entries, lambda one: one.head.owner, lambda one: one.n_bytes, held):
+        for entry in largest_first(entries, lambda one: one.head.owner, lambda one: one.n_bytes):
             if total <= self.limit and count <= MAX_FILES:
                 return
             self.discard(entry)

@@ -53,9 +53,9 @@ class StepPlanner:
         # different lengths, and decodes, would be several ubatches.
         self._prompts_alone = context.memory_kind != "attention" or not context.kv_unified
         self._mixes = not self._prompts_alone and not self._on_cpu
-        # By the adapters: with the step that is planned, and without it, in case that step does not count.
-        self._prefill: dict[Scales, PrefillWork] = {}
-        self._prefill_before = self._prefill
+        self._prefill: dict[Scales, PrefillWork] = {}  # by the adapters; replaced as a whole
+        # All that a step changes, as it was before the last one, in case that step does not count.
+        self._before = self._prefill, self._adapters.last, shares.last
 
     def suspect(self, seqs: Iterable[int]) -> None:
         """Compute each of these sequences of a failed step alone, next."""
@@ -107,10 +107,10 @@ class StepPlanner:
         choices = [(active[item.seq], item.n_tokens) for item in items]
         prompts = [(choice, n_tokens) for choice, n_tokens in choices if not choice.decodes]
         decoding = [choice for choice, _ in choices if choice.decodes]
+        self._before = self._prefill, self._adapters.last, self._shares.last
         self._shares.note_step(decoding, prompts[0][0] if prompts else None)
         self._adapters.note()
         n_tokens = sum(n_tokens for _, n_tokens in prompts)
-        self._prefill_before = self._prefill
         waiting = {choice.scales for choice in active.values()} if choices else set()
         self._prefill = {scales: work for scales, work in self._prefill.items() if scales in waiting}
         if n_tokens:
@@ -122,14 +122,13 @@ class StepPlanner:
 
     def note_ahead(self, decoding: Iterable[Choice]) -> None:
         """Note that a decode step of these choices has begun by itself."""
+        self._prefill = {}  # all have the same adapters
+        self._before = self._prefill, self._adapters.last, self._shares.last
         self._shares.note_step(decoding, None)
-        self._prefill_before = self._prefill = {}  # all have the same adapters
 
     def undo(self) -> None:
         """Undo the last step, which did not count."""
-        self._prefill = self._prefill_before
-        self._adapters.undo()
-        self._shares.undo_step()
+        self._prefill, self._adapters.last, self._shares.last = self._before
 
     def _chunks(self, prompts: list[Choice], chunk: int, *, n_taken: int = 0, evenly: bool = False) -> list[StepItem]:
         """Return chunks of prompts, in this order, for a step of `chunk` tokens, of which decodes take `n_taken`.
@@ -198,9 +197,7 @@ class AdapterOrder:
 
     def __init__(self) -> None:
         self._n_steps = 0
-        self._last = LastSteps()
-        self._planned = LastSteps()  # with the step that is planned
-        self._before = LastSteps()  # without the last step, in case that step does not count
+        self.last = self._planned = LastSteps()  # without the step that is planned, and with it
 
     def choose(self, running: Sequence[Choice]) -> list[Choice]:
         """Return those of the `running` choices that the next step may compute: all of them have the same adapters.
@@ -212,7 +209,7 @@ class AdapterOrder:
             self._planned = LastSteps()
             return list(running)
         candidates = [choice for choice in running if not _waits(choice, running)]
-        owners, adapters = self._last
+        owners, adapters = self.last
         owner = min((choice.request.owner for choice in candidates), key=lambda one: owners.get(one, 0))
         own = (choice.scales for choice in candidates if choice.request.owner == owner)
         scales = min(own, key=lambda one: adapters.get(one, 0))
@@ -225,11 +222,7 @@ class AdapterOrder:
     def note(self) -> None:
         """Note that the step is computed for which `choose` was called last."""
         self._n_steps += 1
-        self._before, self._last = self._last, self._planned
-
-    def undo(self) -> None:
-        """Undo the last step, which did not count."""
-        self._last = self._before
+        self.last = self._planned
 
 
 def _waits(choice: Choice, running: Sequence[Choice]) -> bool:

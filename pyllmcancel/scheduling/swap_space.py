@@ -8,7 +8,6 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -62,12 +61,8 @@ class SwapSpace:
 
     Copies of the owner that has the most bytes are deleted first; within an owner, those of sessions last. While a copy
     is made there is one more. Each copy has a holder, and others find as much of it as they may use. A parameter
-    `holder` is always the prefix's, or the prompt's.
-
-    Attributes
-    ----------
-    fresh
-        The copies that `next_fresh` has not returned yet, oldest first.
+    `holder` is always the prefix's, or the prompt's. `fresh` are the copies that `next_fresh` has not returned yet,
+    oldest first.
     """
 
     def __init__(self, context: Context, limit: int) -> None:
@@ -141,11 +136,8 @@ class SwapSpace:
         return self.n_bytes > self.limit or len(self._holders) > MAX_PREFIXES
 
     def _make_room(self) -> None:
-        held = Counter[str]()
-        for prefix, holder in self._holders.items():
-            held[holder.owner] += prefix.n_bytes
         holders = dict(self._holders)
-        for prefix in first_to_forget([*holders], holders.__getitem__, lambda kept: kept.n_bytes, held):
+        for prefix in first_to_forget([*holders], holders.__getitem__, lambda kept: kept.n_bytes):
             if not self._is_too_much():
                 return
             self.discard(prefix)
@@ -225,12 +217,15 @@ class SwapSpace:
 
 
 def first_to_forget(
-    kept: Sequence[T], holder_of: Callable[[T], Holder], size_of: Callable[[T], int], held: Mapping[str, int]
+    kept: Sequence[T],
+    holder_of: Callable[[T], Holder],
+    size_of: Callable[[T], int],
+    held: Mapping[str, int] | None = None,
 ) -> Iterator[T]:
     """Yield `kept` prefixes, least recently used first, in the order in which to forget them.
 
-    Those of idle requests are first; then each time one of the owner that has the most, by what is `held`. An owner's
-    sessions are last.
+    Those of idle requests are first; then each time one of the owner that has the most, by what is `held`, or `kept`.
+    An owner's sessions are last.
     """
     others = sorted((one for one in kept if not holder_of(one).idle), key=lambda one: holder_of(one).in_session)
     yield from (one for one in kept if holder_of(one).idle)

@@ -62,41 +62,20 @@ class StepMember:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Facts:
-    """The facts of an engine, which stay the same while it runs: `Engine` has these attributes, as every stand-in must.
-
-    Attributes
-    ----------
-    adapters
-        The LoRA adapters that requests may use.
-    n_ctx
-        The limit of one choice's tokens, prompt and answer together, or of one text's.
-    capacity
-        The number of slots and cells.
-    n_slots
-        Slots have numbers below this one: those of the running requests, and of idle prefixes.
-    varies_because
-        The reason why the last bits of a result may depend on other requests; None if they do not.
-    media
-        Makes prompts with pictures and sounds, if the model has a projector.
-    draft_sources
-        The sources that answers are drafted from.
-    pooling
-        The kind of a text's result: a vector, one of each token, or scores; None for a model that generates.
-    n_embd
-        The length of an embedding, or the number of a text's scores; None for a model that generates.
-    """
+    """The facts of an engine, which stay the same while it runs. `Engine` and each stand-in of it have these fields."""
 
     model: Model
     config: EngineConfig
-    adapters: AdapterTable
-    n_ctx: int
+    adapters: AdapterTable  # the LoRA adapters that requests may use
+    n_ctx: int  # the limit of one choice's tokens, prompt and answer together, or of one text's
     capacity: Capacity
-    n_slots: int
-    varies_because: str | None
-    media: MediaLibrary | None = None
+    n_slots: int  # slots have numbers below this one: those of the running requests, and of idle prefixes
+    varies_because: str | None  # why the last bits of a result may depend on other requests; None if they do not
+    media: MediaLibrary | None = None  # makes prompts with pictures and sounds, if the model has a projector
     draft_sources: tuple[str, ...] = ()
+    # A text's result: a vector, one of each token, or scores. This and the next are None if the model generates.
     pooling: Pooling | None = None
-    n_embd: int | None = None
+    n_embd: int | None = None  # the length of an embedding, or the number of a text's scores
 
 
 class Steps:
@@ -104,16 +83,12 @@ class Steps:
 
     `pyllmcancel.engine.steps` has those that may begin before the last one's results are taken. While one is ahead,
     `take_late` and `collect` may be called, and `Workload.is_steady`.
-
-    Attributes
-    ----------
-    ahead
-        The step that has begun by itself; empty if none has. Read it after `compute` and `collect`.
     """
 
     def __init__(self, core: Context | Embedder, cost: StepCostModel) -> None:
         self._core = core
         self._cost = cost
+        # The step that has begun by itself; empty if none has. It is read after `compute` and `collect`.
         self.ahead: list[StepItem] = []
 
     def compute(self, items: list[StepItem]) -> StepResult | EmbedResult:
@@ -139,31 +114,15 @@ class Steps:
 
 
 class Workload:
-    """The base of generation and of embeddings. Used by the engine thread only.
+    """The base of generation and of embeddings. Used by the engine thread only."""
 
-    Attributes
-    ----------
-    native
-        The module that has the core's types.
-    new_flag
-        Makes a flag for a request, or for a step that gives way; may be called from any thread.
-    request_type
-        The class of the requests.
-    disk
-        Where prefixes survive a restart, if they do.
-    past_answers
-        The answers that are remembered to draft others from, if there are any.
-    n_generated
-        The number of tokens so far, of all requests. Written by the engine thread, read by any.
-    """
-
-    native: Any
-    new_flag: Callable[[], CancelFlag]
+    native: Any  # the module that has the core's types
+    new_flag: Callable[[], CancelFlag]  # for a request, or for a step that gives way; may be called from any thread
     facts: Facts
     request_type: type[Request] = Request
-    disk: DiskFloor | None = None
-    past_answers: PastAnswers | None = None
-    n_generated = 0
+    disk: DiskFloor | None = None  # where prefixes survive a restart, if they do
+    past_answers: PastAnswers | None = None  # which are remembered to draft others from, if there are any
+    n_generated = 0  # tokens so far, of all requests; written by the engine thread, read by any
 
     def request(self, **origin: Unpack[Origin]) -> Request:
         """Make a request with a flag of its own, which is to be filled; may be called from any thread."""

@@ -94,9 +94,9 @@ def check_sessions(driver: Driver) -> None:
     registry = driver.engine.registry
     members = {(request.owner, request.session) for request in registry.requests() if request.session is not None}
     for owner, session in members:
-        found = registry.family(session, owner, descendants=False)
-        expected = [request for request in registry.requests(owner) if request.session == session]
-        assert found == {session: expected}
+        found = registry.session(session, owner)
+        assert found is not None
+        assert found.requests == [request.id for request in registry.requests(owner) if request.session == session]
     assert driver.engine.counts().sessions == len(members)
 
 

@@ -206,7 +206,7 @@ def test_a_file_read_at_once_leaves_no_request_behind(machine: Machine, monkeypa
         """Say that the file is being read, and return when it is not any more."""
         found = is_reading(key)
         if found:
-            assert disk._fetches[key].done.wait(TEST_LIMIT)
+            disk._fetches[key].result(TEST_LIMIT)
         return found
 
     monkeypatch.setattr(disk, "is_reading", just_read)
@@ -221,7 +221,8 @@ def test_a_slow_reader_keeps_no_files_in_memory_that_others_wait_for(machine: Ma
     slow, sink = submit_all(driver, PROMPTS[:2], max_tokens=20)
     driver.step()
     disk = disk_of(driver)
-    assert all(fetch.done.wait(TEST_LIMIT) for fetch in list(disk._fetches.values()))
+    for fetch in list(disk._fetches.values()):
+        fetch.result(TEST_LIMIT)
     driver.step_until(lambda: bool(sink.tokens(0)))
     assert disk.n_fetches == 1, "the second prompt waits for a slot"
     sink.full = True

@@ -124,7 +124,7 @@ def test_steps_that_were_slow_for_another_reason_are_forgotten(make_driver: Make
 
 def test_an_owners_model_gets_another_chance(make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was always wrong; the answers that follow are of another kind."""
-    monkeypatch.setattr("pyllmcancel.drafting.experience.RETRIAL", 8)
+    monkeypatch.setattr("pyllmcancel.drafting.answer_drafts.RETRIAL", 8)
     drafting = Machine(make_driver(draft=fake_native.Model(), draft_sources=("model",)), gpu, 0.1, 0.0)
     n_steps = []
     for number in range(20):

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.drafting.answer_drafts import AnswerDrafts
-from pyllmcancel.drafting.experience import Experience
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Experience
 from pyllmcancel.drafting.length import (
     BUDGET_PER_STEP,
     FIRST_BUDGET,

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.drafting.answer_drafts import AnswerDrafts, propose_alike
-from pyllmcancel.drafting.experience import Experience
+from pyllmcancel.drafting.answer_drafts import AnswerDrafts, Experience, propose_alike
 from pyllmcancel.drafting.length import MAX_ROWS, best_draft
 from pyllmcancel.step import StepItem
 from tests.support.driver import Driver, MakeDriver, recorded_steps

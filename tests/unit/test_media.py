@@ -20,15 +20,7 @@ from pyllmcancel.step import StepStatus
 from tests.support import fake_native
 from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked
 from tests.support.fake_media import ROWS, png
-
-
-class CheapRows:
-    """The seconds of a step, in which further rows cost next to nothing."""
-
-    def of(self, n_rows: int) -> float:
-        return 1.0 + 0.01 * n_rows
-
-    def observe(self, n_rows: int, seconds: float) -> None: ...
+from tests.unit.test_drafts_in_company import Costs
 
 
 def picture(content: int = 0, **size: int) -> Media:
@@ -194,7 +186,7 @@ def test_drafts_of_a_text_never_lead_into_a_picture_of_a_past_prompt(company: in
     text = "abcdefgh abcdefgh abcdefgh"
     divided = {"kv_unified": False, "parallel": 2} if company > 1 else {}
     with driver(draft_sources=("past",), **divided) as (made, library):
-        made.engine.workload._drafts._costs = CheapRows()  # type: ignore[union-attr, assignment]
+        made.engine.workload._drafts._costs = Costs(0.01)  # type: ignore[union-attr, assignment]
         made.answered(prompt_of(library, picture(), before=text))
         made.model.answers[text.encode()] = (text + " and so on, without a picture").encode()
         answers = [made.submit(text, max_tokens=40, settle=False) for _ in range(company)]

@@ -49,7 +49,7 @@ def test_a_request_is_listed_once_from_its_arrival_on(table: Table, registry: Re
     request = table.arrived(session="s")
     assert registry.requests() == [request]
     assert registry.find("r") is request
-    assert registry.family("s") == {"s": [request]}
+    assert [session.requests for session in registry.sessions()] == [["r"]]
     assert request.summary().status is RequestStatus.PREPARING
     assert registry.counts() == (0, 0, 0, 1)
     assert registry.load == (0, 0)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pyllmcancel.engine import reading
+from pyllmcancel.engine import model_loading
 from pyllmcancel.engine.host_memory import Memory
-from pyllmcancel.engine.reading import CHUNK, read_first, read_uncached
+from pyllmcancel.engine.model_loading import CHUNK, read_first, read_uncached
 from pyllmcancel.errors import LoadCancelled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are read ahead on Linux")
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "is_cached", lambda *_: False)
+    monkeypatch.setattr(model_loading, "is_cached", lambda *_: False)
 
 
 @pytest.mark.usefixtures("nothing_is_cached")
@@ -46,7 +46,7 @@ def test_a_cancel_ends_it_at_the_next_chunk(file: Path) -> None:
 
 
 def test_a_cached_file_is_not_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "is_cached", lambda *_: True)
+    monkeypatch.setattr(model_loading, "is_cached", lambda *_: True)
     assert not read_uncached([file], lambda _: pytest.fail("it was read"))
 
 
@@ -62,5 +62,5 @@ def test_the_rest_of_the_load_is_the_second_half(file: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_is_cached")
 def test_a_file_larger_than_memory_is_not_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "available_memory", lambda: Memory(CHUNK, CHUNK))
+    monkeypatch.setattr(model_loading, "available_memory", lambda: Memory(CHUNK, CHUNK))
     read_first(file, lambda _: pytest.fail("it was read"))

@@ -16,7 +16,6 @@ from pyllmcancel.errors import RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import Delta, Ending, Event, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink, Outbox, ThreadSink, ThreadStream
-from pyllmcancel.step import StepStatus
 from tests.support.bare_requests import bare_request
 from tests.support.driver import Driver
 from tests.support.step_gate import TEST_LIMIT
@@ -259,22 +258,6 @@ async def test_leaving_async_with_cancels_and_waits_for_the_end(driver: Driver) 
             raise ZeroDivisionError
     assert stream.request.ended.done()
     assert stream.request.cancellation.reason is CancelReason.EXPLICIT
-
-
-async def test_a_cancelled_request_raises_in_its_async_reader(driver: Driver) -> None:
-    stream = agenerate(driver)
-    stream.cancel(CancelReason.DEADLINE)
-    with pytest.raises(RequestCancelled) as caught:
-        await anext(stream)
-    assert caught.value.reason is CancelReason.DEADLINE
-
-
-async def test_a_failed_request_raises_in_its_async_reader(driver: Driver) -> None:
-    driver.gate.open()
-    driver.context.next_status.append(StepStatus.FAILED_COMPUTE)
-
-    with pytest.raises(RequestFailed, match="failed_compute"):
-        await anext(agenerate(driver))
 
 
 async def test_a_cancelled_waiter_for_the_end_cannot_cancel_the_end(driver: Driver) -> None:

@@ -135,7 +135,7 @@ def test_deadlines_of_ended_requests_do_not_pile_up(watcher: Watcher, cancelled:
             end(request)
     watcher.dropped(live[0])
     assert cancelled.next() == ("live", CancelReason.DISCONNECT)
-    assert len(live) <= watcher.n_pending <= 2 * (len(live) + FEW)
+    assert len(live) <= len(watcher._pending) <= 2 * (len(live) + FEW)
 
 
 def test_a_failing_cancel_delays_no_other_deadline(cancelled: Cancelled, caplog: pytest.LogCaptureFixture) -> None:
