@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
@@ -80,7 +80,19 @@ UNCHANGED = FieldNames()
 T = TypeVar("T")
 Body = TypeVar("Body", bound=RequestBody)
 Body_co = TypeVar("Body_co", bound=RequestBody, covariant=True)
-GROUPED = "grouped"  # an attribute of dependencies whose requests are the engine's
+READING = "reading"  # an attribute of the dependencies that read bodies
+
+
+class Reading(NamedTuple):
+    """How an endpoint reads its body, as for `reads`."""
+
+    body_type: type[RequestBody]
+    alone: bool
+    is_form: bool
+
+    @property
+    def generates(self) -> bool:
+        return not self.alone and issubclass(self.body_type, GeneratingBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +139,8 @@ class Incoming(Generic[Body_co]):
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:
     """Return the dependency that gives an endpoint the `Incoming` request, whose body is of this type.
 
-    A body that is declared to FastAPI is parsed and validated in the event loop. So it is only described to FastAPI, by
-    `pyllmcancel.server.openapi.description.asks`.
+    A body that is declared to FastAPI is parsed and validated in the event loop. So FastAPI does not know it, and
+    `pyllmcancel.server.openapi.description` describes it.
 
     A request that is `alone` is prepared, and generates nothing: it belongs to no groups, whatever its body names. With
     `is_form` the body is a form with a file.
@@ -150,20 +162,24 @@ def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = 
         own.client = None  # it is detached from its connection: its client may leave from here on
         return replace(incoming, http=Request(request.scope, receive_nothing), keeping=keeping)
 
-    if alone or issubclass(body_type, GeneratingBody):
-        read.__dict__[GROUPED] = not alone
+    read.__dict__[READING] = Reading(body_type, alone, is_form)
     return Depends(read)
+
+
+def readings_of(routes: Iterable[BaseRoute]) -> dict[str, Reading]:
+    """Return, by their paths, how endpoints read their bodies."""
+    return {
+        route.path: read.call.__dict__[READING]
+        for route in routes
+        if isinstance(route, APIRoute)
+        for read in route.dependant.dependencies
+        if READING in getattr(read.call, "__dict__", {})
+    }
 
 
 def arriving_paths(routes: Iterable[BaseRoute]) -> dict[str, bool]:
     """Return the paths whose requests are the engine's, and whether these belong to groups."""
-    return {
-        route.path: read.call.__dict__[GROUPED]
-        for route in routes
-        if isinstance(route, APIRoute)
-        for read in route.dependant.dependencies
-        if GROUPED in getattr(read.call, "__dict__", {})
-    }
+    return {path: one.generates for path, one in readings_of(routes).items() if one.alone or one.generates}
 
 
 async def receive_nothing() -> Any:

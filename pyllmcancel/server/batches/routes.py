@@ -15,9 +15,8 @@ from pyllmcancel.server.batches.wire import BATCH, FILES, BatchAnswer, BatchBody
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
-from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.limits import MAX_NAME
-from pyllmcancel.server.openapi.description import answers, asks, errors
+from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.errors import done
 
 router = APIRouter(tags=["Batches"], responses=errors(400, 404, 429, 503, 507))
@@ -31,7 +30,7 @@ def at(request: Request) -> tuple[Batches, str]:
     return request.app.state.batches, owner_of(request.scope)
 
 
-@router.post("/v1/files", summary="Store a file", openapi_extra=asks(UploadBody, FORM), responses=FILE | errors(415))
+@router.post("/v1/files", summary="Store a file", responses=FILE)
 async def upload_file(incoming: Annotated[Incoming[UploadBody], reads(UploadBody, is_form=True)]) -> Any:
     batches, owner = at(incoming.http)
     content, file_id = incoming.body.file, f"file-{secrets.token_hex(12)}"
@@ -77,7 +76,7 @@ async def get_content(request: Request, file_id: str) -> StreamingResponse:
     return StreamingResponse(content, media_type="application/octet-stream", headers=length)
 
 
-@router.post("/v1/batches", summary="Compute a file's requests", openapi_extra=asks(BatchBody), responses=ONE)
+@router.post("/v1/batches", summary="Compute a file's requests", responses=ONE)
 async def create_batch(incoming: Annotated[Incoming[BatchBody], reads(BatchBody)]) -> Any:
     batches, owner = at(incoming.http)
     return await batches.create(owner, incoming.body)

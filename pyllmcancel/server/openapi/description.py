@@ -12,9 +12,11 @@ from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
+from pyllmcancel.server.bodies import readings_of
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
+from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.openapi.examples import EXAMPLES
@@ -22,6 +24,7 @@ from pyllmcancel.server.page import documentation_url
 from pyllmcancel.server.wire.fields import RequestBody
 
 Responses = dict[int | str, dict[str, Any]]
+JSON = "application/json"
 
 DESCRIPTION = """\
 An OpenAI-compatible server on llama.cpp in which a cancel is exact, immediate and free of collateral damage.
@@ -48,8 +51,9 @@ ERRORS = {
     504: "The deadline has passed",
     507: "There is no room to store the response",
 }
-# The errors that any request that generates may end with.
-GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
+# The errors that any request with a body may end with, and those of any request that generates.
+BODY_ERRORS = (400, 413, 415, 503)
+GENERATION_ERRORS = (*BODY_ERRORS, 404, 429, 499, 500, 504)
 
 NAME = {"type": "string", "minLength": 1, "maxLength": MAX_SESSION_ID}
 REQUEST_ID = {"type": "string", "pattern": f"^{SANE_ID.pattern}$"}
@@ -94,8 +98,8 @@ def answer_of(model: Any, description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def asks(body_type: type[RequestBody], media_type: str = "application/json") -> dict[str, Any]:
-    """The `openapi_extra` of a route whose body is of this type, which `pyllmcancel.server.bodies` reads."""
+def asks(body_type: type[RequestBody], media_type: str = JSON) -> dict[str, Any]:
+    """Return the description of a body of this type; bodies that `reads` knows are described when the page is made."""
     FURTHER[body_type] = "validation"
     content = {media_type: {"schema": _reference(body_type)}}
     return {"requestBody": {"content": content, "required": True}}
@@ -140,6 +144,8 @@ def describe(app: FastAPI, config: ServerConfig) -> None:
 def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
     schemas = page["components"]["schemas"]
+    readings = readings_of(app.routes)
+    asked = {path: asks(one.body_type, FORM if one.is_form else JSON) for path, one in readings.items()}
     made, further = TypeAdapter.json_schemas(
         [
             *((model, mode, TypeAdapter(model)) for model, mode in FURTHER.items()),
@@ -151,6 +157,10 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     of_answers = [made[number, "serialization"] for number in range(len(MODELS))]
     for path, operations in page["paths"].items():
         for method, operation in operations.items():
+            if method == "post" and path in readings:
+                operation.update(asked[path])
+                for status in GENERATION_ERRORS if readings[path].generates else BODY_ERRORS:
+                    operation["responses"].setdefault(str(status), error_response(path, status))
             _describe_operation(path, method, operation, of_answers)
             if config.api_keys and path not in PUBLIC_PATHS:
                 operation["responses"]["401"] = error_response(path, 401)

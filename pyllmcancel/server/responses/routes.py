@@ -17,7 +17,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
 from pyllmcancel.server.http.exchange import owner_of, request_id_of
 from pyllmcancel.server.limits import MAX_MESSAGES
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
@@ -30,13 +30,12 @@ from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
 
-router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
+router = APIRouter(tags=["OpenAI"], responses=errors(507))
 
 
 @router.post(
     "/v1/responses",
     summary="Answer with reasoning, text and calls as items",
-    openapi_extra=asks(ResponsesBody),
     responses=answers(ResponseAnswer, ResponseEvent, says_done=False),
 )
 @router.post("/responses", include_in_schema=False)
@@ -60,12 +59,7 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
         return await generate(turn, dialect)
 
 
-@router.post(
-    "/v1/responses/input_tokens",
-    summary="Count the tokens of an input",
-    openapi_extra=asks(ResponsesBody),
-    responses=answers(InputTokens),
-)
+@router.post("/v1/responses/input_tokens", summary="Count the tokens of an input", responses=answers(InputTokens))
 async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
     table = incoming.body.table()
     names = names_of(table)
