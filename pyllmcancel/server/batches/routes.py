@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from typing import Annotated, Any, Literal
@@ -17,7 +18,6 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.openapi.description import answers, errors
-from pyllmcancel.server.responses.errors import done
 
 router = APIRouter(tags=["Batches"], responses=errors(400, 404, 429, 503, 507))
 FILE, SOME, ONE = answers(FileAnswer), answers(ObjectPage), answers(BatchAnswer)
@@ -35,7 +35,7 @@ async def upload_file(incoming: Annotated[Incoming[UploadBody], reads(UploadBody
     batches, owner = at(incoming.http)
     content, file_id = incoming.body.file, f"file-{secrets.token_hex(12)}"
     file = wire.file_told(file_id, "batch", getattr(content, "name", "")[:MAX_NAME], len(content), time.time())
-    await done(batches.store.add_file(owner, file, content))
+    await asyncio.wrap_future(batches.store.add_file(owner, file, content))
     return file
 
 
@@ -61,7 +61,7 @@ async def get_file(request: Request, file_id: str) -> Any:
 @router.delete("/v1/files/{file_id}", summary="Delete a file", responses=answers(wire.DeletedFile))
 async def delete_file(request: Request, file_id: str) -> Any:
     batches, owner = at(request)
-    if not await done(batches.store.delete_file(owner, file_id)):
+    if not await asyncio.wrap_future(batches.store.delete_file(owner, file_id)):
         await get_file(request, file_id)
         raise ApiError(400, "a batch that has not ended needs this file", param="file_id", code="file_in_use")
     return wire.DeletedFile(id=file_id, object="file", deleted=True)

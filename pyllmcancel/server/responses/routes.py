@@ -21,11 +21,9 @@ from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
-from pyllmcancel.server.responses.errors import shown
-from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
+from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem, kept
 from pyllmcancel.server.responses.output import Output
 from pyllmcancel.server.responses.storage.database import id_taken
-from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
@@ -101,7 +99,7 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
     # An id that the server has made is new.
     may_exist = "x-request-id" in request.headers and not begins_anew(request)
     if may_exist and await responses.exists(owner_of(request.scope), response_id):
-        raise shown(id_taken())
+        raise id_taken()
     return True
 
 
