@@ -80,14 +80,13 @@ REQUEST_HEADERS = tuple(
 MODELS: list[Any] = []
 # Models that FastAPI does not know: bodies, events of streams, and errors, of which it takes all for OpenAI's.
 FURTHER: dict[type, Literal["validation", "serialization"]] = {
-    LLAMA.answer: "serialization",
-    ANTHROPIC.answer: "serialization",
+    shape.answer: "serialization" for shape in (OPENAI, LLAMA, ANTHROPIC)
 }
 
 
 def errors(*statuses: int) -> Responses:
     """The `responses` of a route, or router, that may answer with these errors, in the shape of its path."""
-    return {status: answer_of(OPENAI.answer, ERRORS[status]) for status in statuses}
+    return {status: {"description": ERRORS[status]} for status in statuses}
 
 
 def answer_of(model: Any, description: str) -> dict[str, Any]:
@@ -98,9 +97,13 @@ def answer_of(model: Any, description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def asks(body_type: type[RequestBody], media_type: str = JSON) -> dict[str, Any]:
-    """Return the description of a body of this type; bodies that `reads` knows are described when the page is made."""
+def asks(body_type: type[RequestBody]) -> dict[str, Any]:
+    """Return the `openapi_extra` of a route that reads a body of this type itself, not by `reads`."""
     FURTHER[body_type] = "validation"
+    return body_of(body_type)
+
+
+def body_of(body_type: type[RequestBody], media_type: str = JSON) -> dict[str, Any]:
     content = {media_type: {"schema": _reference(body_type)}}
     return {"requestBody": {"content": content, "required": True}}
 
@@ -145,10 +148,11 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
     schemas = page["components"]["schemas"]
     readings = readings_of(app.routes)
-    asked = {path: asks(one.body_type, FORM if one.is_form else JSON) for path, one in readings.items()}
+    bodies = dict.fromkeys(one.body_type for one in readings.values())
     made, further = TypeAdapter.json_schemas(
         [
             *((model, mode, TypeAdapter(model)) for model, mode in FURTHER.items()),
+            *((model, "validation", TypeAdapter(model)) for model in bodies),
             *((number, "serialization", TypeAdapter(model)) for number, model in enumerate(MODELS)),
         ],
         ref_template="#/components/schemas/{model}",
@@ -157,9 +161,10 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     of_answers = [made[number, "serialization"] for number in range(len(MODELS))]
     for path, operations in page["paths"].items():
         for method, operation in operations.items():
-            if method == "post" and path in readings:
-                operation.update(asked[path])
-                for status in GENERATION_ERRORS if readings[path].generates else BODY_ERRORS:
+            reading = readings.get(path) if method == "post" else None
+            if reading is not None:
+                operation.update(body_of(reading.body_type, FORM if reading.is_form else JSON))
+                for status in GENERATION_ERRORS if reading.generates else BODY_ERRORS:
                     operation["responses"].setdefault(str(status), error_response(path, status))
             _describe_operation(path, method, operation, of_answers)
             if config.api_keys and path not in PUBLIC_PATHS:
@@ -185,9 +190,9 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any], of_an
     for status, answer in operation["responses"].items():
         content = answer.get("content", {}).get("application/json", {})
         if (number := content.get("schema", {}).get("model")) is not None:
-            schema = of_answers[number]
-            is_error = schema == _reference(OPENAI.answer) and int(status) >= 400
-            content["schema"] = _reference(shape_of_path(path).answer) if is_error else schema
+            content["schema"] = of_answers[number]
+        elif int(status) in ERRORS and not content.get("schema"):
+            answer.update(error_response(path, int(status)))
     # On every path the id is checked first, then the host name and the page's origin.
     for status in (400, 403, 421):
         operation["responses"].setdefault(str(status), error_response(path, status))
