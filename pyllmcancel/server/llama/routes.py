@@ -25,6 +25,7 @@ from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompl
 from pyllmcancel.server.llama.params import (
     Biases,
     all_settings_json,
+    asked_settings,
     generation_params,
     read_prompts,
     token_biases,
@@ -129,7 +130,7 @@ async def respond(
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
     constraint = await answer_constraint(incoming, body.answer_schema())
     params = generation_params(body, state.config, biases, constraint)
-    settings = partial(all_settings_json, params, state.engine.draft_sources, body, eog_tokens)
+    settings = partial(all_settings_json, params, state.engine.draft_sources, asked_settings(body), eog_tokens)
     return await generate(Plan.of(incoming, prompts, params), LlamaDialect(incoming, settings))
 
 
