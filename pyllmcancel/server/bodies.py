@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +27,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
-from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
+from pyllmcancel.server.http.unknown_fields import take_unknown
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.origin import key_by, names_of
@@ -202,14 +202,13 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
     sent: Incoming[Any] = Incoming(request, None, len(text))
     work = partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
-    body, ignored = await sent.prepare(work)
-    exchange_of(request.scope).ignored = ignored.names  # more may be found later
+    body, exchange_of(request.scope).ignored = await sent.prepare(work)  # more fields may be found later
     return sent.asking(body, UNCHANGED)
 
 
 def validated(
     text: bytes, body_type: type[Body], parse: Callable[[bytes], Any], policy: UnknownFields, pause: Pause
-) -> tuple[Body, IgnoredFields]:
+) -> tuple[Body, Collection[str]]:
     """Return a body, and its fields that have no effect."""
     value = parse(text)
     pause()
