@@ -40,11 +40,8 @@ INSTRUCTION = "Transcribe audio to text"
 
 class TranscriptionBody(GeneratingBody):
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **dict.fromkeys(("include", "known_speaker_names", "known_speaker_references", "timestamp_granularities"), ()),
         "chunking_strategy": ("auto",),
-        "include": (),
-        "known_speaker_names": (),
-        "known_speaker_references": (),
-        "timestamp_granularities": (),
     }
 
     file: bytes = Field(
