@@ -22,9 +22,8 @@ from pyllmcancel.errors import InvalidRequestError, UsageError
 from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.placement import Placement
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.server.config import ChatDefaults, ServerConfig
+from pyllmcancel.server.config import ChatDefaults, MediaSettings, ServerConfig
 from pyllmcancel.server.limits import Limits
-from pyllmcancel.server.media.settings import MediaSettings
 
 # llama.cpp renders these templates by code of its own. "chatml" is missing: the package has a Jinja template for it,
 # which can do more.

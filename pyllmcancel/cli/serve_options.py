@@ -23,10 +23,9 @@ from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.placement import SPLIT_MODES, Placement, described
 from pyllmcancel.pooling import POOLINGS
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from pyllmcancel.server.config import ChatDefaults, ReasoningFormat, ServerConfig, Storage
+from pyllmcancel.server.config import ChatDefaults, MediaSettings, ReasoningFormat, ServerConfig, Storage
 from pyllmcancel.server.host_names import host_name
 from pyllmcancel.server.http.web_origins import web_origin
-from pyllmcancel.server.media.settings import MediaSettings
 from pyllmcancel.step import MOST_EXTRA_OUTPUTS
 
 ENGINE = EngineConfig()

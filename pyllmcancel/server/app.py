@@ -39,7 +39,6 @@ from pyllmcancel.server.llama import routes_slots as llama_routes_slots
 from pyllmcancel.server.llama import routes_state as llama_routes_state
 from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openai import transcriptions as openai_transcriptions
-from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as routes_requests
@@ -71,7 +70,6 @@ ROUTERS = (
     responses_routes_stored.router,
     batches_routes.router,
     anthropic_routes.router,
-    openapi_routes.router,
     page.router,
 )
 EXPOSED_HEADERS = (
@@ -169,7 +167,7 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
     finally:
         try:
             await state.close(drain=0.0)
-            if not await asyncio.to_thread(source.gives_up_soon) and state.on_stuck_load is not None:
+            if not await asyncio.to_thread(source.gives_up_soon):
                 state.on_stuck_load()
             await adopting
         finally:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
@@ -27,7 +27,7 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
-from pyllmcancel.server.http.unknown_fields import IgnoredFields, take_unknown
+from pyllmcancel.server.http.unknown_fields import take_unknown
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.origin import key_by, names_of
@@ -80,7 +80,19 @@ UNCHANGED = FieldNames()
 T = TypeVar("T")
 Body = TypeVar("Body", bound=RequestBody)
 Body_co = TypeVar("Body_co", bound=RequestBody, covariant=True)
-GROUPED = "grouped"  # an attribute of dependencies whose requests are the engine's
+READING = "reading"  # an attribute of the dependencies that read bodies
+
+
+class Reading(NamedTuple):
+    """How an endpoint reads its body, as for `reads`."""
+
+    body_type: type[RequestBody]
+    alone: bool
+    is_form: bool
+
+    @property
+    def generates(self) -> bool:
+        return not self.alone and issubclass(self.body_type, GeneratingBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +139,8 @@ class Incoming(Generic[Body_co]):
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:
     """Return the dependency that gives an endpoint the `Incoming` request, whose body is of this type.
 
-    A body that is declared to FastAPI is parsed and validated in the event loop. So it is only described to FastAPI, by
-    `pyllmcancel.server.openapi.description.asks`.
+    A body that is declared to FastAPI is parsed and validated in the event loop. So FastAPI does not know it, and
+    `pyllmcancel.server.openapi.description` describes it.
 
     A request that is `alone` is prepared, and generates nothing: it belongs to no groups, whatever its body names. With
     `is_form` the body is a form with a file.
@@ -150,20 +162,24 @@ def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = 
         own.client = None  # it is detached from its connection: its client may leave from here on
         return replace(incoming, http=Request(request.scope, receive_nothing), keeping=keeping)
 
-    if alone or issubclass(body_type, GeneratingBody):
-        read.__dict__[GROUPED] = not alone
+    read.__dict__[READING] = Reading(body_type, alone, is_form)
     return Depends(read)
+
+
+def readings_of(routes: Iterable[BaseRoute]) -> dict[str, Reading]:
+    """Return, by their paths, how endpoints read their bodies."""
+    return {
+        route.path: read.call.__dict__[READING]
+        for route in routes
+        if isinstance(route, APIRoute)
+        for read in route.dependant.dependencies
+        if READING in getattr(read.call, "__dict__", {})
+    }
 
 
 def arriving_paths(routes: Iterable[BaseRoute]) -> dict[str, bool]:
     """Return the paths whose requests are the engine's, and whether these belong to groups."""
-    return {
-        route.path: read.call.__dict__[GROUPED]
-        for route in routes
-        if isinstance(route, APIRoute)
-        for read in route.dependant.dependencies
-        if GROUPED in getattr(read.call, "__dict__", {})
-    }
+    return {path: one.generates for path, one in readings_of(routes).items() if one.alone or one.generates}
 
 
 async def receive_nothing() -> Any:
@@ -186,14 +202,13 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
     sent: Incoming[Any] = Incoming(request, None, len(text))
     work = partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
-    body, ignored = await sent.prepare(work)
-    exchange_of(request.scope).ignored = ignored.names  # more may be found later
+    body, exchange_of(request.scope).ignored = await sent.prepare(work)  # more fields may be found later
     return sent.asking(body, UNCHANGED)
 
 
 def validated(
     text: bytes, body_type: type[Body], parse: Callable[[bytes], Any], policy: UnknownFields, pause: Pause
-) -> tuple[Body, IgnoredFields]:
+) -> tuple[Body, Collection[str]]:
     """Return a body, and its fields that have no effect."""
     value = parse(text)
     pause()

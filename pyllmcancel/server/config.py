@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pyllmcancel.media.checks import DEFAULT_LIMITS
 from pyllmcancel.requests.params import REPETITION_LIMIT
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.host_names import EVERY, HostNames
 from pyllmcancel.server.limits import Limits
-from pyllmcancel.server.media.settings import MediaSettings
 
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
@@ -50,6 +50,20 @@ class ChatDefaults:
     template_variables: Mapping[str, Any] = field(default_factory=lambda: {"preserve_reasoning": True})
     prefill_assistant: bool = True  # answers continue the last message when that is the assistant's
     jinja: bool = True  # if False, the template is recognised as one built into llama.cpp, and there are no tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaSettings:
+    """Where pictures and sounds may come from, besides the body itself, and the limits of one request's."""
+
+    urls: bool = False  # True if pictures are fetched from public addresses
+    path: Path | None = None  # the folder below which ``file://`` addresses are; None: no files are read
+    max_items: int = 100  # the limit of pictures and sounds in a request
+    max_bytes: int = 10 << 20  # the size limit of one of them, as a file
+    max_pixels: int = DEFAULT_LIMITS.pixels  # the limit of a picture's width times height
+    max_seconds: float = DEFAULT_LIMITS.seconds  # the limit of a sound's length
+    max_prepared: int = 2 << 30  # the size limit of what is prepared for all live requests together
+    fetch_timeout: float = 10.0  # seconds for everything that a request has fetched
 
 
 class Certificate(NamedTuple):

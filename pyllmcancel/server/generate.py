@@ -220,9 +220,8 @@ def whole_answer(answer: Any, usage: Usage) -> Response:
     headers = {}
     if usage.drafts:
         headers[DRAFTS] = ", ".join(f"{one.source} {one.n_accepted}/{one.n_drafted}" for one in usage.drafts)
-    return (
-        PlainTextResponse(answer, headers=headers) if isinstance(answer, str) else JSONResponse(answer, headers=headers)
-    )
+    kind = PlainTextResponse if isinstance(answer, str) else JSONResponse
+    return kind(answer, headers=headers)
 
 
 class EventStreamResponse(EngineResponse):

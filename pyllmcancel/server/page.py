@@ -1,7 +1,10 @@
-"""The live page at ``/``, and the files of all pages, as they are in the package. They need no key."""
+"""The live page at ``/``, the documentation at ``/docs``, and the files of both, as they are in the package. They need
+no key.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from functools import cache
 from html import escape
@@ -48,6 +51,20 @@ HEADERS = {
 @live_router.head("/", include_in_schema=False)  # Claude Code sends this request first
 async def live_page(request: Request) -> Response:
     return answer(request, "index.html")
+
+
+@router.get("/openapi.json")
+async def openapi(request: Request) -> Response:
+    """FastAPI's own endpoint would make the description while the event loop waits."""
+    text = await asyncio.to_thread(request.app.state.openapi_text)  # written already, unless the application is mounted
+    return Response(text, media_type="application/json")
+
+
+@router.get("/docs")
+@router.head("/docs")
+async def docs(request: Request) -> Response:
+    """Swagger UI, from this package: no other host is asked for anything."""
+    return answer(request, "docs.html")
 
 
 @router.get(PREFIX + "{path:path}")

@@ -115,10 +115,10 @@ class ServerState:
         # a failed load, at the engine's death, by its thread after all endings, at a load that goes on though it was
         # given up, and when the model is loaded.
         self.leaving = False
-        self.on_load_failure: Callable[[], None] | None = None
-        self.on_engine_death: Callable[[], None] | None = None
-        self.on_stuck_load: Callable[[], None] | None = None
-        self.on_ready: Callable[[Engine], None] | None = None
+        self.on_load_failure: Callable[[], object] = lambda: None
+        self.on_engine_death: Callable[[], object] = lambda: None
+        self.on_stuck_load: Callable[[], object] = lambda: None
+        self.on_ready: Callable[[Engine], object] = lambda _: None
 
     @property
     def engine(self) -> Engine:
@@ -245,8 +245,7 @@ class ServerState:
             if not self._closing:
                 ours = isinstance(error, Error | OSError | ImportError)
                 logger.critical("the model could not be loaded: %s", error, exc_info=None if ours else error)
-                if self.on_load_failure is not None:
-                    self.on_load_failure()
+                self.on_load_failure()
             return
         if self._closing:
             return  # while the template was prepared; its listeners are closed by now
@@ -259,11 +258,10 @@ class ServerState:
             f"{engine.n_ctx:,}",
             engine.config.parallel,
         )
-        if self.on_ready is not None:
-            self.on_ready(engine)
+        self.on_ready(engine)
 
     def _on_stopped(self, stopped: Future[None]) -> None:
-        if stopped.exception() is not None and self.on_engine_death is not None:
+        if stopped.exception() is not None:
             self.on_engine_death()
 
     async def prepare(self) -> None:

@@ -222,7 +222,7 @@ async def waiting_exchange(world: World, model: CountingModel) -> tuple[Exchange
     tasks = [asyncio.create_task(workers.run(never, occupy)) for _ in range(workers.n_threads)]
     await asyncio.to_thread(blocked.wait, LIMIT)
     exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
-    while workers.n_live == len(tasks):  # noqa: ASYNC110 - it has only to be let run
+    while len(workers._live) == len(tasks):  # noqa: ASYNC110 - it has only to be let run
         await asyncio.sleep(0)
     return exchange, tasks
 

@@ -188,7 +188,7 @@ def test_what_a_template_without_thinking_does_not_know_is_passed_over(fields: d
     body = body_of(**fields)
     ignored = take_unknown(body, "warn", no_pause)
     assert not body.thinking_variables(frozenset()).get("enable_thinking")
-    assert list(ignored.names) == told
+    assert list(ignored) == told
 
 
 # -- forms of messages ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.media.settings import MediaSettings
+from pyllmcancel.server.config import MediaSettings
 from tests.support.fake_media import ROWS, MediaChunk
 from tests.support.fake_native import MediaEncoder
 from tests.support.feed_client import FeedClient

@@ -13,10 +13,10 @@ import pytest
 from pyllmcancel.errors import MediaError
 from pyllmcancel.media.values import MediaKind, Modality
 from pyllmcancel.pausing import Pause
+from pyllmcancel.server.config import MediaSettings
 from pyllmcancel.server.limits import PREPARERS
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.fetching import Fetcher
-from pyllmcancel.server.media.settings import MediaSettings
 from tests.support import media_library
 from tests.support.http_world import World, open_world
 from tests.support.media_files import data_url, gif, mp3, png, wav

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from pyllmcancel.media.values import Modality
-from pyllmcancel.server.media.settings import MediaSettings
+from pyllmcancel.server.config import MediaSettings
 from tests.support import media_library
 from tests.support.fake_media import ROWS
 from tests.support.fake_native import MediaEncoder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyllmcancel.media.errors import BadMedia
-from pyllmcancel.server.media.settings import MediaSettings
+from pyllmcancel.server.config import MediaSettings
 from pyllmcancel.server.media.sources import is_url, read
 from tests.support.media_files import data_url, png
 

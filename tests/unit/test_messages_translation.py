@@ -13,8 +13,7 @@ from pyllmcancel.server.anthropic.translation import chat_of
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.responses.body import ResponsesBody
-from pyllmcancel.server.responses.input_items import KINDS
-from pyllmcancel.server.responses.storage.items import kept
+from pyllmcancel.server.responses.input_items import KINDS, kept
 from tests.support.client_types import variants
 
 USER = {"role": "user", "content": "hello"}

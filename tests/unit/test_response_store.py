@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.responses.storage import rows
 from pyllmcancel.server.responses.storage.database import (
     StoreError,
@@ -289,7 +288,7 @@ def test_a_conversation_goes_as_far_as_what_is_damaged(opened: Stores) -> None:
 
 @pytest.mark.parametrize("log", [b"", b"SECRET", zlib.compress(b"SECRET" * 100)[:-1], None])
 def test_a_damaged_log_is_not_told(log: bytes | None) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(StoreError) as told:
         events_from(Stored('{"tools": ["SECRET"], "error": null}', True, "completed", log), "resp_a", 0)
     assert (told.value.code, SECRET in str(told.value)) == ("response_damaged", False)
 

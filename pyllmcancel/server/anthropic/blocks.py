@@ -43,18 +43,10 @@ class Base64Source(RequestBody):
     media_type: str
     data: str
 
-    @property
-    def address(self) -> str:
-        return f"data:{self.media_type};base64,{self.data}"
-
 
 class UrlSource(RequestBody):
     type: Literal["url"]
     url: str = Field(pattern="^https?://")
-
-    @property
-    def address(self) -> str:
-        return self.url
 
 
 class ImageBlock(Hinted):
@@ -67,7 +59,9 @@ class ImageBlock(Hinted):
     @property
     def part(self) -> ImagePart:
         """The image as a part of a chat."""
-        return ImagePart(type="image_url", image_url=ImageUrl(url=self.source.address, detail=None))
+        source = self.source
+        url = source.url if isinstance(source, UrlSource) else f"data:{source.media_type};base64,{source.data}"
+        return ImagePart(type="image_url", image_url=ImageUrl(url=url, detail=None))
 
 
 class PlainSource(RequestBody):
@@ -75,18 +69,10 @@ class PlainSource(RequestBody):
     media_type: Literal["text/plain"] = "text/plain"
     data: str
 
-    @property
-    def text(self) -> str:
-        return self.data
-
 
 class ContentSource(RequestBody):
     type: Literal["content"]
     content: TextOr[TextBlock]
-
-    @property
-    def text(self) -> str:
-        return joined(self.content)
 
 
 class DocumentBlock(Hinted):
@@ -101,7 +87,8 @@ class DocumentBlock(Hinted):
 
     @property
     def text(self) -> str:
-        return BETWEEN.join(part for part in (self.title, self.context, self.source.text) if part)
+        text = self.source.data if isinstance(self.source, PlainSource) else joined(self.source.content)
+        return BETWEEN.join(part for part in (self.title, self.context, text) if part)
 
 
 class SearchResultBlock(Hinted):

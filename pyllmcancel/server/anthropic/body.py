@@ -98,15 +98,6 @@ class CountBody(RequestBody):
         chosen = self.tool_choice.name if isinstance(self.tool_choice, NamedChoice) else None
         return offered(self.tools or (), self.messages, chosen)
 
-    @property
-    def output(self) -> JsonOutput | None:
-        """The required form of the answer's text."""
-        return (self.output_config.format if self.output_config else None) or self.output_format
-
-    @property
-    def effort(self) -> Effort | None:
-        return self.output_config.effort if self.output_config else None
-
 
 class MessagesBody(CountBody, LoraFields, GeneratingBody):
     """The body of ``POST /v1/messages``."""

@@ -14,7 +14,7 @@ from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
 from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.openapi.description import answers
 
 router = APIRouter(tags=["Anthropic"])
 # Fields of a chat by the fields of a message that they are made of.
@@ -24,8 +24,7 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
 @router.post(
     "/v1/messages",
     summary="Answer in a conversation, in Anthropic's format",
-    openapi_extra=asks(MessagesBody),
-    responses=answers(MessageAnswer, *STREAM_EVENTS, says_done=False, shape=ANTHROPIC) | errors(*GENERATION_ERRORS),
+    responses=answers(MessageAnswer, *STREAM_EVENTS, says_done=False, shape=ANTHROPIC),
 )
 async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBody)]) -> Any:
     names = names_of(incoming.body)
@@ -38,8 +37,7 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
 @router.post(
     "/v1/messages/count_tokens",
     summary="Count the tokens of a conversation, in Anthropic's format",
-    openapi_extra=asks(CountBody),
-    responses=answers(TokenCount) | errors(400, 413, 415, 503),
+    responses=answers(TokenCount),
 )
 async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody, alone=True)]) -> Any:
     names = names_of(incoming.body)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
 from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock, TurnMessage
 from pyllmcancel.server.chat.body import Parameters
-from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent, kind_of, optional
+from pyllmcancel.server.chat.hosted import Foreign
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, kind_of, optional
 
 SEARCH = "tool_search_tool"  # prefix of the hosted tools that search for others
 
@@ -45,13 +46,10 @@ class CustomTool(RequestBody):
         return fields | {"parameters": self.input_schema, "strict": self.strict}
 
 
-class HostedTool(Sent):
+class HostedTool(Foreign):
     """A tool that Anthropic's servers run, or that only its models know. It is ignored, with all its fields."""
 
-    model_config = ConfigDict(extra="allow")
     is_hosted: ClassVar[Literal[True]] = True
-
-    type: str
 
 
 def _of_which(tool: Any) -> str:

@@ -68,8 +68,9 @@ def chat_of(body: CountBody) -> ChatBody:
         fields["tool_choice"] = body.tool_choice.model_dump(exclude={"disable_parallel_tool_use"})
         if getattr(body.tool_choice, "disable_parallel_tool_use", False):
             fields["parallel_tool_calls"] = False
-    if body.output is not None:
-        schema = {"name": "output", "schema": body.output.schema_}
+    output = (body.output_config and body.output_config.format) or body.output_format
+    if output is not None:
+        schema = {"name": "output", "schema": output.schema_}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
     try:
         return ChatBody.model_validate(fields)
@@ -170,8 +171,8 @@ def _content(parts: Sequence[str | ImagePart]) -> Content:
 def _template_variables(body: CountBody) -> dict[str, Any]:
     """Return whether to think, and how much, as variables: a template ignores variables that it does not know."""
     found: dict[str, Any] = {}
-    if body.effort is not None:
-        found["reasoning_effort"] = EFFORTS[body.effort]
+    if body.output_config is not None and body.output_config.effort is not None:
+        found["reasoning_effort"] = EFFORTS[body.output_config.effort]
     if body.thinking is not None:
         found["enable_thinking"] = body.thinking.type != "disabled"
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from typing import Annotated, Any, Literal
@@ -15,10 +16,8 @@ from pyllmcancel.server.batches.wire import BATCH, FILES, BatchAnswer, BatchBody
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
-from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.limits import MAX_NAME
-from pyllmcancel.server.openapi.description import answers, asks, errors
-from pyllmcancel.server.responses.errors import done
+from pyllmcancel.server.openapi.description import answers, errors
 
 router = APIRouter(tags=["Batches"], responses=errors(400, 404, 429, 503, 507))
 FILE, SOME, ONE = answers(FileAnswer), answers(ObjectPage), answers(BatchAnswer)
@@ -31,12 +30,12 @@ def at(request: Request) -> tuple[Batches, str]:
     return request.app.state.batches, owner_of(request.scope)
 
 
-@router.post("/v1/files", summary="Store a file", openapi_extra=asks(UploadBody, FORM), responses=FILE | errors(415))
+@router.post("/v1/files", summary="Store a file", responses=FILE)
 async def upload_file(incoming: Annotated[Incoming[UploadBody], reads(UploadBody, is_form=True)]) -> Any:
     batches, owner = at(incoming.http)
     content, file_id = incoming.body.file, f"file-{secrets.token_hex(12)}"
     file = wire.file_told(file_id, "batch", getattr(content, "name", "")[:MAX_NAME], len(content), time.time())
-    await done(batches.store.add_file(owner, file, content))
+    await asyncio.wrap_future(batches.store.add_file(owner, file, content))
     return file
 
 
@@ -62,7 +61,7 @@ async def get_file(request: Request, file_id: str) -> Any:
 @router.delete("/v1/files/{file_id}", summary="Delete a file", responses=answers(wire.DeletedFile))
 async def delete_file(request: Request, file_id: str) -> Any:
     batches, owner = at(request)
-    if not await done(batches.store.delete_file(owner, file_id)):
+    if not await asyncio.wrap_future(batches.store.delete_file(owner, file_id)):
         await get_file(request, file_id)
         raise ApiError(400, "a batch that has not ended needs this file", param="file_id", code="file_in_use")
     return wire.DeletedFile(id=file_id, object="file", deleted=True)
@@ -77,7 +76,7 @@ async def get_content(request: Request, file_id: str) -> StreamingResponse:
     return StreamingResponse(content, media_type="application/octet-stream", headers=length)
 
 
-@router.post("/v1/batches", summary="Compute a file's requests", openapi_extra=asks(BatchBody), responses=ONE)
+@router.post("/v1/batches", summary="Compute a file's requests", responses=ONE)
 async def create_batch(incoming: Annotated[Incoming[BatchBody], reads(BatchBody)]) -> Any:
     batches, owner = at(incoming.http)
     return await batches.create(owner, incoming.body)

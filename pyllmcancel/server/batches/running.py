@@ -25,7 +25,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.body_limit import replayed
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.origin import PRIORITY
-from pyllmcancel.server.responses.errors import done
+from pyllmcancel.server.responses.storage.database import StoreError
 from pyllmcancel.server.responses.storage.store import Store
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -70,9 +70,9 @@ class RunningBatch:
             if self._end == "expired":
                 await self._refuse([(line, EXPIRED) for line in self._left.values()])
             self._set(self._end)
-            await done(self.store.finish(self.owner, self.told))
-        except ApiError as error:
-            logger.error("the end of %s is not stored: %s", self.told["id"], error.message)
+            await asyncio.wrap_future(self.store.finish(self.owner, self.told))
+        except StoreError as error:
+            logger.error("the end of %s is not stored: %s", self.told["id"], error)
             return False
         return True
 
@@ -81,7 +81,7 @@ class RunningBatch:
         if not self._stopped.is_set():
             self._set("cancelling")
             stopping = self.stop("cancelled")
-            await done(self.store.save(self.owner, self.told))
+            await asyncio.wrap_future(self.store.save(self.owner, self.told))
             for request in stopping:
                 await asyncio.shield(asyncio.wrap_future(request.ended))
 
@@ -122,7 +122,7 @@ class RunningBatch:
         state = self.app.state.server
         most = state.config.limits.values(state.n_ctx)
         lines = await asyncio.to_thread(read_lines, content, self.told["endpoint"], most)
-        had = await done(self.store.results(self.owner, self.told["id"]))
+        had = await asyncio.wrap_future(self.store.results(self.owner, self.told["id"]))
         self._left = {line.number: line for line in lines if line.number not in had}
         n_failed = sum(had.values())
         self.told["request_counts"] = {"total": len(lines), "completed": len(had) - n_failed, "failed": n_failed}
@@ -191,7 +191,8 @@ class RunningBatch:
     async def _record(self, results: list[Result]) -> None:
         for _, failed, _ in results:
             self.told["request_counts"]["failed" if failed else "completed"] += 1
-        await done(self.store.save(self.owner, self.told, results))  # if it fails, `BatchStore.finish` counts anew
+        # If it fails, `BatchStore.finish` counts anew.
+        await asyncio.wrap_future(self.store.save(self.owner, self.told, results))
         for number, _, _ in results:
             del self._left[number]
 
@@ -223,8 +224,8 @@ class Batches:
         try:
             for owner, told in await self.store.told((BATCH,), "busy > 0 ORDER BY number"):
                 self._run(owner, told)
-        except ApiError as error:
-            logger.error("the unfinished batches cannot be read: %s", error.message)
+        except StoreError as error:
+            logger.error("the unfinished batches cannot be read: %s", error)
 
     async def create(self, owner: str, body: BatchBody) -> Told:
         """Store a batch and begin it; ApiError if there is no such file."""
@@ -236,7 +237,7 @@ class Batches:
         told |= {name: getattr(body, name) for name in BatchBody.model_fields}
         told |= {"created_at": now, "expires_at": now + body.seconds}
         told["request_counts"] = {"total": 0, "completed": 0, "failed": 0}
-        if not await done(self.store.begin(owner, told)):
+        if not await asyncio.wrap_future(self.store.begin(owner, told)):
             raise ApiError(404, "there is no file of this id", param="input_file_id", code="not_found")
         self._run(owner, told)
         return told.copy()

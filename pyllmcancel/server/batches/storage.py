@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import time
@@ -14,7 +15,6 @@ from typing import Any
 from pyllmcancel.server.batches.lines import Result
 from pyllmcancel.server.batches.wire import BATCH, INPUT, OUTPUT, Told, file_told
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.responses.errors import done
 from pyllmcancel.server.responses.storage.rows import checked, said, text_of
 from pyllmcancel.server.responses.storage.store import Store
 
@@ -57,7 +57,7 @@ class BatchStore:
             ON object = coalesce(source, objects.number) AND pieces.failed = objects.failed
             WHERE owner = ? AND id = ? AND pieces.number > ? ORDER BY pieces.number LIMIT {AT_ONCE}"""
         after = -1
-        while pieces := await done(self.store.do(partial(_rows, asked, (owner, file_id, after)), owner)):
+        while pieces := await asyncio.wrap_future(self.store.do(partial(_rows, asked, (owner, file_id, after)), owner)):
             yield b"".join(piece for _, piece in pieces)
             after = pieces[-1][0]
 
@@ -69,7 +69,7 @@ class BatchStore:
             rows = _rows(asked, (*kinds, *values), connection)
             return [(text_of(owner), _read(text_of(name), told)) for owner, name, told in rows]
 
-        return await done(self.store.do(work, ""))
+        return await asyncio.wrap_future(self.store.do(work, ""))
 
     async def get(self, owner: str, name: str, *kinds: str) -> Any:
         """Return what the owner is shown of a file or a batch; ApiError if there is none."""

@@ -205,14 +205,8 @@ class ChatBody(ThinkingFields, OpenAIBody):
     request_class = "chat"
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **OpenAIBody.refused_fields,
+        **dict.fromkeys(("echo", "input", "input_extra", "input_prefix", "input_suffix", "prompt", "suffix"), ()),
         "best_of": (1,),
-        "echo": (),
-        "input": (),
-        "input_extra": (),
-        "input_prefix": (),
-        "input_suffix": (),
-        "prompt": (),
-        "suffix": (),
     }
 
     messages: list[Message] = Field(
@@ -267,13 +261,6 @@ class ChatBody(ThinkingFields, OpenAIBody):
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         given = next((limit for limit in limits if limit is not None), -1)
         return None if given < 0 else given
-
-    @property
-    def reasoning_budget(self) -> int | None:
-        """The client's limit of reasoning tokens; None if it names none, -1 for no limit."""
-        thinking = None if self.thinking is None else self.thinking.budget_tokens
-        named = (self.reasoning_budget_tokens, self.thinking_budget_tokens, thinking)
-        return next((budget for budget in named if budget is not None), None)
 
     @property
     def most_logprobs(self) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
@@ -77,7 +77,9 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
         after = form.thinking is not None or bool(form.triggers)
         text = await answer_constraint(incoming, wanted, after_reasoning=after)
     model, defaults = state.engine.model, state.config.chat
-    budget = next((n for n in (body.reasoning_budget, defaults.reasoning_budget) if n is not None), -1)
+    thinking = None if body.thinking is None else body.thinking.budget_tokens
+    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens, thinking, defaults.reasoning_budget)
+    budget = next((n for n in budgets if n is not None), -1)  # -1: no limit
     constraint = constraint_of(model, form, text, budget, defaults.reasoning_budget_message)
     constraint = body.token_limits(model.n_vocab, state.eog_tokens, constraint)
     params = with_form(body.generation_params(state.config, constraint, prediction), form, model)
@@ -98,21 +100,13 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     return await incoming.prepare(work, state.decoders if asked else state.preparers)
 
 
-class ReadChat(NamedTuple):
-    """A conversation as its template has written it, the parser of its answers, its tokens, and those of the predicted
-    answer.
-
-    The text of the answer `is_free` if it may be a call instead, and only llama.cpp knows the text before either.
+def read_chat(
+    incoming: Incoming[ChatBody], asked: Gathered, pause: FlaggedPause
+) -> tuple[ChatForm, ChatParser, Sequence[int], tuple[int, ...], bool]:
+    """Return a conversation as its template has written it, the parser of its answers, its tokens, those of the
+    predicted answer, and whether the answer's text is free: it may be a call instead, and only llama.cpp knows the text
+    before either.
     """
-
-    form: ChatForm
-    answers: ChatParser
-    tokens: Sequence[int]
-    prediction: tuple[int, ...]
-    is_free: bool
-
-
-def read_chat(incoming: Incoming[ChatBody], asked: Gathered, pause: FlaggedPause) -> ReadChat:
     state, body, schema = incoming.state, incoming.body, dict[str, Any]()
     wraps = state.chat_template.wraps_content
     if isinstance(body.form, NamedSchema) and wraps and not body.tool_plan.may_call:
@@ -127,7 +121,7 @@ def read_chat(incoming: Incoming[ChatBody], asked: Gathered, pause: FlaggedPause
     pause()
     tokens = prompt_tokens(state, form.prompt, asked, pause, body.truncate_prompt_tokens)
     prediction = state.texts.predicted(body.predicted, pause)
-    return ReadChat(form, read_form(form.parser), tokens, prediction, body.tool_plan.may_call and wraps)
+    return form, read_form(form.parser), tokens, prediction, body.tool_plan.may_call and wraps
 
 
 def prompt_tokens(

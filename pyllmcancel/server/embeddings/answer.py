@@ -119,10 +119,7 @@ def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], 
     """Return the tokens of texts. Special tokens in a text are recognised, as embedding models expect."""
     found: list[Sequence[int]] = []
     for text in texts:
-        if isinstance(text, str) or not any(isinstance(part, str) for part in text):
-            found.append(reader.tokens(cast("str | Sequence[int]", text), "input", pause, parse_special=True))
-        else:
-            found.append(reader.mixed(text, "input", pause, add_special=True, parse_special=True))
+        found.append(reader.mixed(text, "input", pause, add_special=True, parse_special=True))
         if not found[-1]:
             raise InvalidRequestError("a text is empty", "input")
     return found

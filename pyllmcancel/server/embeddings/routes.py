@@ -20,12 +20,12 @@ from pyllmcancel.server.embeddings.answer import (
 )
 from pyllmcancel.server.embeddings.body import EmbeddingBody, LlamaEmbeddingBody
 from pyllmcancel.server.embeddings.ranking import PairReader, RankAnswer, RankBody, RankedText, RankWording
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.openapi.description import answers
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
 
-router = APIRouter(responses=errors(*GENERATION_ERRORS))
+router = APIRouter()
 
 
 @router.post(
@@ -33,7 +33,6 @@ router = APIRouter(responses=errors(*GENERATION_ERRORS))
     tags=["OpenAI"],
     summary="Embeddings of texts",
     description="For models that pool; a model that generates answers with an error.",
-    openapi_extra=asks(EmbeddingBody),
     responses=answers(EmbeddingAnswer),
 )
 async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(EmbeddingBody)]) -> Any:
@@ -48,7 +47,6 @@ async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(Embeddin
     "/embeddings",
     tags=["llama-server"],
     summary="Embeddings of texts, or of their tokens, in llama-server's format",
-    openapi_extra=asks(LlamaEmbeddingBody),
     responses=answers(list[LlamaEmbeddingEntry]),
 )
 @router.post("/embedding", include_in_schema=False)
@@ -78,7 +76,6 @@ def check_dimensions(engine: Engine, dimensions: int | None) -> None:
     tags=["Rankings"],
     summary="Rank documents by a query",
     description="For models that have a classification head. `documents` are Jina's form, `texts` TEI's.",
-    openapi_extra=asks(RankBody),
     responses=answers(RankAnswer | list[RankedText]),
 )
 @router.post("/rerank", include_in_schema=False)

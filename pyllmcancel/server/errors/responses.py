@@ -16,6 +16,7 @@ from pyllmcancel import errors
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.server.errors.shapes import OPENAI, ErrorFacts, ErrorShape, shape_of
 from pyllmcancel.server.http.exchange import request_id_of
+from pyllmcancel.server.responses.storage.database import StoreError
 
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
@@ -51,6 +52,9 @@ def api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             shown = error
+        case StoreError(status=status, code=code, param=param):
+            kind = "server_error" if status >= 500 else "invalid_request_error"
+            shown = ApiError(status, str(error), kind, param, code)
         case errors.RequestCancelled(reason=reason, usage=usage, deadline=deadline, retry_after=seconds):
             status = 503 if deadline is Deadline.QUEUE else _CANCEL_STATUS.get(reason, CLIENT_CLOSED_REQUEST)
             shown = ApiError(status, str(error), "request_cancelled", None, reason, usage, deadline)

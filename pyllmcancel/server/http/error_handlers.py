@@ -30,27 +30,22 @@ NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: applica
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(ApiError, on_error)
-    app.add_exception_handler(ClientLeft, on_client_left)
-    app.add_exception_handler(Error, on_error)
+    for kind in (ApiError, ClientLeft, Error, Exception):
+        app.add_exception_handler(kind, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(Exception, on_error)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, RequestCancelled) and error.reason is CancelReason.DISCONNECT:
-        return await on_client_left(request, error)
+    match error:
+        case ClientLeft() | RequestCancelled(reason=CancelReason.DISCONNECT):
+            mark_client_gone(request.scope)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)  # for the access log
     shown = api_error(error)
     if shown.status == 500:
         request_id = request_id_of(request.scope)
         logger.error("request %s failed", request_id, exc_info=error, extra={"request_id": request_id})
     return shown.response_to(request.scope)
-
-
-async def on_client_left(request: Request, _error: Exception) -> Response:
-    mark_client_gone(request.scope)
-    return Response(status_code=CLIENT_CLOSED_REQUEST)  # for the access log
 
 
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:

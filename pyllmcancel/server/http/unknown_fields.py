@@ -8,7 +8,7 @@ have changed the answer is refused in any case; see `REFUSED`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -53,21 +53,6 @@ REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(CHANGING.split(), ()) | {
 }
 
 
-class IgnoredFields:
-    """The ignored fields of one request."""
-
-    def __init__(self, policy: UnknownFields) -> None:
-        self._policy = policy
-        self.names: dict[str, None] = {}  # safe in a header and in a log, and each once
-
-    def add(self, name: str) -> None:
-        """Record a field; ApiError if such fields are refused."""
-        if self._policy == "refuse":
-            raise unsupported(name)
-        if self._policy == "warn" and len(self.names) < MAX_NAMES:
-            self.names[spelled(name)] = None
-
-
 class IgnoredLog:
     """Logs one line for each client and field. Used in the event loop only."""
 
@@ -85,10 +70,19 @@ class IgnoredLog:
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
 
 
-def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:
-    """Take unknown fields out of `body`; ApiError if one would change the answer, or is refused. `body.ignore` adds."""
-    ignored = IgnoredFields(policy)
-    body._ignore = ignored.add
+def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> Collection[str]:
+    """Take unknown fields out of `body`; ApiError if one would change the answer, or is refused. Return their names,
+    which are safe in a header and in a log; `body.ignore` adds further ones.
+    """
+    ignored: dict[str, None] = {}  # each once
+
+    def ignore(name: str) -> None:
+        if policy == "refuse":
+            raise unsupported(name)
+        if policy == "warn" and len(ignored) < MAX_NAMES:
+            ignored[spelled(name)] = None
+
+    body._ignore = ignore
     refused = {**REFUSED, **body.refused_fields}
     for number, (model, path) in enumerate(models_in(body, ())):
         if number % PAUSE_AFTER == 0:
@@ -101,7 +95,7 @@ def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> Igno
                 if asked in refused and not asks_for_nothing(given, refused[asked]):
                     raise unsupported(asked)
             if value is not None and not (model is body and name in refused):
-                ignored.add(".".join((*path, name)))
+                ignore(".".join((*path, name)))
         model.__pydantic_extra__.clear()
     return ignored
 

@@ -98,11 +98,6 @@ class Workers:
         self._waiting: dict[str, dict[Work, Callable[[], None]]] = {}
         self._closed = False
 
-    @property
-    def n_live(self) -> int:
-        """The number of pieces of work whose callers wait."""
-        return len(self._live)
-
     async def run(self, receive: Receive, function: Callable[[FlaggedPause], T], work: Work | None = None) -> T:
         """Run `function` in a thread, and return its result or raise its error, or that with which `work` was stopped:
         ClientLeft, EngineClosedError, or another. `receive` reports when the client leaves; the body must have been

@@ -115,8 +115,11 @@ class LlamaDialect(Dialect):
     """One request's answers. `settings` makes `generation_settings`, for answers that have that field."""
 
     def __init__(self, incoming: Incoming[AnsweringBody], settings: Callable[[], dict[str, Any]]) -> None:
-        state = incoming.state
-        self._body = incoming.body
+        state, body = incoming.state, incoming.body
+        self._times_tokens = bool(body.timings_per_token)
+        self._returns_tokens = bool(body.return_tokens)
+        self._after_sampling = bool(body.post_sampling_probs)
+        self._fields = body.response_fields or ()
         self._model = state.engine.model
         self._n_ctx = state.n_ctx
         self._model_name = state.model_name
@@ -157,7 +160,7 @@ class LlamaDialect(Dialect):
             "tokens_predicted": said.n_tokens,
             "tokens_evaluated": len(choice.prompt),
         }
-        if self._body.timings_per_token:
+        if self._times_tokens:
             event["timings"] = timings(choice, prompt_done, said.n_tokens)
         if logprobs:
             event["completion_probabilities"] = [self._probabilities(entry) for entry in logprobs]
@@ -174,7 +177,7 @@ class LlamaDialect(Dialect):
         answers = []
         for choice in self._request.choices:
             tokens, logprobs = self._said[choice.index].hand_out()
-            shown = tokens if self._body.return_tokens else []
+            shown = tokens if self._returns_tokens else []
             answers.append(self._final(choice, "".join(texts[choice.index]), shown, logprobs))
         return answers[0] if len(answers) == 1 else answers
 
@@ -208,24 +211,22 @@ class LlamaDialect(Dialect):
         whole |= cast("CompletionAnswer", stop_details(said.last))
         if logprobs:
             whole["completion_probabilities"] = [self._probabilities(entry) for entry in logprobs]
-        fields = self._body.response_fields
-        return cast("CompletionAnswer", chosen(whole, fields)) if fields else whole
+        return cast("CompletionAnswer", chosen(whole, self._fields)) if self._fields else whole
 
     def _has(self, name: str) -> bool:
-        fields = self._body.response_fields
-        return not fields or any(path.split("/")[0] == name for path in fields)
+        return not self._fields or any(path.split("/")[0] == name for path in self._fields)
 
     # -- probabilities ------------------------------------------------------------------------------------------------
 
     def _probabilities(self, entry: TokenLogprobs) -> TokenProbability:
         top = [self._probability(token, logprob) for token, logprob in entry.top.tolist() if logprob > -math.inf]
         own = self._probability(entry.token, entry.logprob)
-        return {**own, "top_probs": top} if self._body.post_sampling_probs else {**own, "top_logprobs": top}
+        return {**own, "top_probs": top} if self._after_sampling else {**own, "top_logprobs": top}
 
     def _probability(self, token: int, logprob: float) -> TokenProbability:
         piece = self._model.piece(token)
         shown: TokenProbability = {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
-        if self._body.post_sampling_probs:
+        if self._after_sampling:
             shown["prob"] = math.exp(logprob)
         else:
             shown["logprob"] = max(logprob, LOWEST)

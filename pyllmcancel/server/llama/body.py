@@ -68,11 +68,9 @@ class SamplingBody(SamplerFields, GeneratingBody):
 
     def answer_schema(self) -> NamedSchema | None:
         """Return the schema of the answer. In llama-server, a request for JSON without a schema asks for an object."""
-        return (
-            None
-            if self.json_schema is None
-            else NamedSchema(self.json_schema or {"type": "object"}, "json_schema", lenient=True)
-        )
+        if self.json_schema is None:
+            return None
+        return NamedSchema(self.json_schema or {"type": "object"}, "json_schema", lenient=True)
 
 
 class AnsweringBody(LlamaFields, SamplingBody):

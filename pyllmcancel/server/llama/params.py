@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,10 +122,17 @@ def settings_json(params: GenerationParams, draft_sources: Iterable[str]) -> dic
     )
 
 
+def asked_settings(body: AnsweringBody) -> dict[str, Any]:
+    """Return the settings that are the body's own, which need not be kept for them."""
+    own = {name: getattr(body, name) for name in ("stream", "n_keep", "n_discard")}
+    lora = [entry.model_dump() for entry in body.lora or []]
+    return own | {"timings_per_token": bool(body.timings_per_token), "lora": lora}
+
+
 def all_settings_json(
-    params: GenerationParams, draft_sources: Iterable[str], body: AnsweringBody, eog_tokens: Iterable[int]
+    params: GenerationParams, draft_sources: Iterable[str], asked: Mapping[str, Any], eog_tokens: Iterable[int]
 ) -> dict[str, Any]:
-    """`settings_json`, and what may be long; `eog_tokens` are what `ignore_eos` bans."""
+    """`settings_json`, those that are `asked`, and what may be long; `eog_tokens` are what `ignore_eos` bans."""
     sampling = params.sampling
     biases = [*sampling.logit_bias, *((token, -math.inf) for token in eog_tokens if sampling.ignore_eos)]
     return settings_json(params, draft_sources) | {
@@ -137,11 +144,7 @@ def all_settings_json(
         "grammar_lazy": False,
         "grammar_triggers": [],
         "preserved_tokens": [],
-        "stream": body.stream,
-        "timings_per_token": bool(body.timings_per_token),
-        "n_keep": body.n_keep,
-        "n_discard": body.n_discard,
-        "lora": [entry.model_dump() for entry in body.lora or []],
+        **asked,
     }
 
 

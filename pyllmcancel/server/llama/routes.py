@@ -25,13 +25,14 @@ from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompl
 from pyllmcancel.server.llama.params import (
     Biases,
     all_settings_json,
+    asked_settings,
     generation_params,
     read_prompts,
     token_biases,
     tokens_of,
 )
 from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.openapi.description import answers
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
@@ -43,12 +44,9 @@ if TYPE_CHECKING:
     from pyllmcancel.server.wire.tokens import TextReader
 
 router = APIRouter(tags=["llama-server"])
-GENERATES: dict[str, Any] = {
-    "responses": answers(
-        CompletionAnswer | list[CompletionAnswer], CompletionEvent, CompletionAnswer, says_done=False, shape=LLAMA
-    )
-    | errors(*GENERATION_ERRORS)
-}
+GENERATED = answers(
+    CompletionAnswer | list[CompletionAnswer], CompletionEvent, CompletionAnswer, says_done=False, shape=LLAMA
+)
 UNLIMITED_RESERVE = 256  # tokens that an infill without n_predict leaves for its answer
 
 
@@ -76,12 +74,7 @@ class PromptAnswer(Answer):
     prompt: str
 
 
-@router.post(
-    "/completion",
-    summary="Complete a text, in llama-server's format",
-    openapi_extra=asks(LlamaCompletionBody),
-    **GENERATES,
-)
+@router.post("/completion", summary="Complete a text, in llama-server's format", responses=GENERATED)
 @router.post("/completions", include_in_schema=False)
 async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(LlamaCompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
@@ -101,9 +94,7 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
     return await respond(incoming, *await incoming.prepare(work, workers))
 
 
-@router.post(
-    "/infill", summary="Fill a gap in a text, as editors ask for it", openapi_extra=asks(InfillBody), **GENERATES
-)
+@router.post("/infill", summary="Fill a gap in a text, as editors ask for it", responses=GENERATED)
 async def infill(incoming: Annotated[Incoming[InfillBody], reads(InfillBody)]) -> Any:
     texts, body = incoming.state.texts, incoming.body
 
@@ -139,16 +130,11 @@ async def respond(
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
     constraint = await answer_constraint(incoming, body.answer_schema())
     params = generation_params(body, state.config, biases, constraint)
-    settings = partial(all_settings_json, params, state.engine.draft_sources, body, eog_tokens)
+    settings = partial(all_settings_json, params, state.engine.draft_sources, asked_settings(body), eog_tokens)
     return await generate(Plan.of(incoming, prompts, params), LlamaDialect(incoming, settings))
 
 
-@router.post(
-    "/tokenize",
-    summary="The tokens of a text",
-    openapi_extra=asks(TokenizeBody),
-    responses=answers(TokensAnswer) | errors(400, 413, 415, 503),
-)
+@router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer))
 async def tokenize(incoming: Annotated[Incoming[TokenizeBody], reads(TokenizeBody)]) -> Response:
     texts, body = incoming.state.texts, incoming.body
 
@@ -162,12 +148,7 @@ async def tokenize(incoming: Annotated[Incoming[TokenizeBody], reads(TokenizeBod
     return await incoming.prepare(work)
 
 
-@router.post(
-    "/detokenize",
-    summary="The text of tokens",
-    openapi_extra=asks(DetokenizeBody),
-    responses=answers(TextAnswer) | errors(400, 413, 415, 503),
-)
+@router.post("/detokenize", summary="The text of tokens", responses=answers(TextAnswer))
 async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(DetokenizeBody)]) -> Response:
     model, body = incoming.state.engine.model, incoming.body
 
@@ -178,12 +159,7 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
     return await incoming.prepare(work)
 
 
-@router.post(
-    "/apply-template",
-    summary="The prompt that is made of a conversation",
-    openapi_extra=asks(ChatBody),
-    responses=answers(PromptAnswer) | errors(400, 413, 415, 503),
-)
+@router.post("/apply-template", summary="The prompt that is made of a conversation", responses=answers(PromptAnswer))
 async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Response:
     state, given = incoming.state, given_in(incoming.body.media)
     check_asked(state, Gathered(given, "messages", incoming.request.owner))
@@ -198,10 +174,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
 
 
 @router.post(
-    "/v1/chat/completions/input_tokens",
-    summary="Count the tokens of a conversation",
-    openapi_extra=asks(ChatBody),
-    responses=answers(TokenCount) | errors(400, 413, 415, 503),
+    "/v1/chat/completions/input_tokens", summary="Count the tokens of a conversation", responses=answers(TokenCount)
 )
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
 async def count_tokens(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Any:

@@ -18,7 +18,7 @@ from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError, unsupported
 from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.llama.params import settings_json
-from pyllmcancel.server.openapi.description import answers, asks, errors
+from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer, absent
@@ -195,8 +195,7 @@ def lora_adapter(number: int, adapter: LoadedAdapter, model: Model) -> LoraAdapt
 @router.post(
     "/lora-adapters",
     summary="Set the scales of LoRA adapters for later requests",
-    openapi_extra=asks(LoraScalesBody),
-    responses=answers(Success) | errors(400, 403, 413, 415, 503),
+    responses=answers(Success) | errors(403),
 )
 async def change_lora_adapters(incoming: Annotated[Incoming[LoraScalesBody], reads(LoraScalesBody)]) -> Any:
     """Requests that are running or waiting keep their scales. Adapters that are not named get the scale 0."""

@@ -20,6 +20,9 @@ def _in_object(value: Any) -> Any:
 class Marked(RequestBody):
     """A part whose place in a prompt is marked by a text of its own."""
 
+    cache_control: CacheHint = None
+    prompt_cache_breakpoint: CacheHint = None
+
     @cached_property
     def marker(self) -> str:
         return new_marker()
@@ -34,8 +37,6 @@ class ImagePart(Marked):
     kind: ClassVar = MediaKind.IMAGE
     type: Literal["image_url"]
     image_url: Annotated[ImageUrl, BeforeValidator(_in_object)]
-    cache_control: CacheHint = None
-    prompt_cache_breakpoint: CacheHint = None
 
     @property
     def source(self) -> str:
@@ -52,8 +53,6 @@ class AudioPart(Marked):
     kind: ClassVar = MediaKind.AUDIO
     type: Literal["input_audio"]
     input_audio: InputAudio
-    cache_control: CacheHint = None
-    prompt_cache_breakpoint: CacheHint = None
 
     _content: bytes | None = PrivateAttr(None)  # of a file that was uploaded; set once, when it is made
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pyllmcancel.media.errors import BadMedia
-from pyllmcancel.server.media.settings import MediaSettings
+from pyllmcancel.server.config import MediaSettings
 
 DATA_KINDS = ("data:image/", "data:audio/")
 OF_URLS = str.maketrans("-_", "+/")

@@ -15,17 +15,12 @@ from pyllmcancel.server.generate import Plan, generate
 from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletionChunk, ChatDialect
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.openapi.description import answers
 
-router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
+router = APIRouter(tags=["OpenAI"])
 
 
-@router.post(
-    "/v1/completions",
-    summary="Complete a text",
-    openapi_extra=asks(CompletionBody),
-    responses=answers(Completion, CompletionChunk),
-)
+@router.post("/v1/completions", summary="Complete a text", responses=answers(Completion, CompletionChunk))
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
     read = await incoming.prepare(partial(read_prompts, state.texts, body))
@@ -36,10 +31,7 @@ async def completions(incoming: Annotated[Incoming[CompletionBody], reads(Comple
 
 
 @router.post(
-    "/v1/chat/completions",
-    summary="Answer in a conversation",
-    openapi_extra=asks(ChatBody),
-    responses=answers(ChatCompletion, ChatCompletionChunk),
+    "/v1/chat/completions", summary="Answer in a conversation", responses=answers(ChatCompletion, ChatCompletionChunk)
 )
 @router.post("/chat/completions", include_in_schema=False)  # llama-server has it without a version, too
 async def chat_completions(incoming: Annotated[Incoming[ChatBody], reads(ChatBody)]) -> Any:

@@ -21,9 +21,8 @@ from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
 from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.generate import generate
-from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.media.parts import AudioPart
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.openapi.description import answers
 from pyllmcancel.server.wire.fields import ABSENT, Answer, GeneratingBody, absent, optional
 from pyllmcancel.server.wire.sampling import extra
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from pyllmcancel.pausing import Pause
 
 
-router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
+router = APIRouter(tags=["OpenAI"])
 NAMES = FieldNames({"messages": "file", "n_predict": "max_tokens"})
 # As llama-server asks.
 INSTRUCTION = "Transcribe audio to text"
@@ -41,11 +40,8 @@ INSTRUCTION = "Transcribe audio to text"
 
 class TranscriptionBody(GeneratingBody):
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **dict.fromkeys(("include", "known_speaker_names", "known_speaker_references", "timestamp_granularities"), ()),
         "chunking_strategy": ("auto",),
-        "include": (),
-        "known_speaker_names": (),
-        "known_speaker_references": (),
-        "timestamp_granularities": (),
     }
 
     file: bytes = Field(
@@ -175,7 +171,6 @@ class TranscriptionDialect(Dialect):
 @router.post(
     "/v1/audio/transcriptions",
     summary="Transcribe a sound, by a model that hears",
-    openapi_extra=asks(TranscriptionBody, FORM),
     responses=answers(Transcription, TranscriptTextDelta, TranscriptTextDone),
 )
 @router.post("/audio/transcriptions", include_in_schema=False)  # llama-server has it without a version, too

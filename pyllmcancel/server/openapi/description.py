@@ -12,9 +12,11 @@ from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
+from pyllmcancel.server.bodies import readings_of
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
+from pyllmcancel.server.http.forms import FORM
 from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.openapi.examples import EXAMPLES
@@ -22,6 +24,7 @@ from pyllmcancel.server.page import documentation_url
 from pyllmcancel.server.wire.fields import RequestBody
 
 Responses = dict[int | str, dict[str, Any]]
+JSON = "application/json"
 
 DESCRIPTION = """\
 An OpenAI-compatible server on llama.cpp in which a cancel is exact, immediate and free of collateral damage.
@@ -48,8 +51,9 @@ ERRORS = {
     504: "The deadline has passed",
     507: "There is no room to store the response",
 }
-# The errors that any request that generates may end with.
-GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
+# The errors that any request with a body may end with, and those of any request that generates.
+BODY_ERRORS = (400, 413, 415, 503)
+GENERATION_ERRORS = (*BODY_ERRORS, 404, 429, 499, 500, 504)
 
 NAME = {"type": "string", "minLength": 1, "maxLength": MAX_SESSION_ID}
 REQUEST_ID = {"type": "string", "pattern": f"^{SANE_ID.pattern}$"}
@@ -76,14 +80,13 @@ REQUEST_HEADERS = tuple(
 MODELS: list[Any] = []
 # Models that FastAPI does not know: bodies, events of streams, and errors, of which it takes all for OpenAI's.
 FURTHER: dict[type, Literal["validation", "serialization"]] = {
-    LLAMA.answer: "serialization",
-    ANTHROPIC.answer: "serialization",
+    shape.answer: "serialization" for shape in (OPENAI, LLAMA, ANTHROPIC)
 }
 
 
 def errors(*statuses: int) -> Responses:
     """The `responses` of a route, or router, that may answer with these errors, in the shape of its path."""
-    return {status: answer_of(OPENAI.answer, ERRORS[status]) for status in statuses}
+    return {status: {"description": ERRORS[status]} for status in statuses}
 
 
 def answer_of(model: Any, description: str) -> dict[str, Any]:
@@ -94,9 +97,13 @@ def answer_of(model: Any, description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def asks(body_type: type[RequestBody], media_type: str = "application/json") -> dict[str, Any]:
-    """The `openapi_extra` of a route whose body is of this type, which `pyllmcancel.server.bodies` reads."""
+def asks(body_type: type[RequestBody]) -> dict[str, Any]:
+    """Return the `openapi_extra` of a route that reads a body of this type itself, not by `reads`."""
     FURTHER[body_type] = "validation"
+    return body_of(body_type)
+
+
+def body_of(body_type: type[RequestBody], media_type: str = JSON) -> dict[str, Any]:
     content = {media_type: {"schema": _reference(body_type)}}
     return {"requestBody": {"content": content, "required": True}}
 
@@ -140,9 +147,12 @@ def describe(app: FastAPI, config: ServerConfig) -> None:
 def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
     schemas = page["components"]["schemas"]
+    readings = readings_of(app.routes)
+    bodies = dict.fromkeys(one.body_type for one in readings.values())
     made, further = TypeAdapter.json_schemas(
         [
             *((model, mode, TypeAdapter(model)) for model, mode in FURTHER.items()),
+            *((model, "validation", TypeAdapter(model)) for model in bodies),
             *((number, "serialization", TypeAdapter(model)) for number, model in enumerate(MODELS)),
         ],
         ref_template="#/components/schemas/{model}",
@@ -151,6 +161,11 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     of_answers = [made[number, "serialization"] for number in range(len(MODELS))]
     for path, operations in page["paths"].items():
         for method, operation in operations.items():
+            reading = readings.get(path) if method == "post" else None
+            if reading is not None:
+                operation.update(body_of(reading.body_type, FORM if reading.is_form else JSON))
+                for status in GENERATION_ERRORS if reading.generates else BODY_ERRORS:
+                    operation["responses"].setdefault(str(status), error_response(path, status))
             _describe_operation(path, method, operation, of_answers)
             if config.api_keys and path not in PUBLIC_PATHS:
                 operation["responses"]["401"] = error_response(path, 401)
@@ -175,9 +190,9 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any], of_an
     for status, answer in operation["responses"].items():
         content = answer.get("content", {}).get("application/json", {})
         if (number := content.get("schema", {}).get("model")) is not None:
-            schema = of_answers[number]
-            is_error = schema == _reference(OPENAI.answer) and int(status) >= 400
-            content["schema"] = _reference(shape_of_path(path).answer) if is_error else schema
+            content["schema"] = of_answers[number]
+        elif int(status) in ERRORS and not content.get("schema"):
+            answer.update(error_response(path, int(status)))
     # On every path the id is checked first, then the host name and the page's origin.
     for status in (400, 403, 421):
         operation["responses"].setdefault(str(status), error_response(path, status))

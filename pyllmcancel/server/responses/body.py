@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import ChatBody, Effort
@@ -14,7 +14,7 @@ from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
 from pyllmcancel.server.wire import form
-from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, optional
+from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, optional, text_or
 from pyllmcancel.server.wire.form import FormatBody
 from pyllmcancel.server.wire.generation import MAX_LOGPROBS, LoraFields
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, SamplingFields, Switch
@@ -39,8 +39,8 @@ RENAMED = {
 
 
 class Reasoning(RequestBody):
-    effort: Effort | None = Field(None, description="Effort of reasoning, where the model's chat template supports it.")
-    summary: str | None = Field(None, description=f"{NO_EFFECT} models here show the reasoning itself, no summary.")
+    effort: Effort | None = optional("Effort of reasoning, where the model's chat template supports it.")
+    summary: str | None = optional(f"{NO_EFFECT} models here show the reasoning itself, no summary.")
     generate_summary: str | None = None
     context: str | None = None
     mode: str | None = None
@@ -55,7 +55,7 @@ class JsonSchema(FormatBody):
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["answer"])
     description: str | None = None
     schema_: dict[str, Any] = Field(alias="schema", description="Schema that the answer obeys.")
-    strict: bool | None = Field(None, description="If false, parts that cannot be enforced are reported, not refused.")
+    strict: bool | None = optional("If false, parts that cannot be enforced are reported, not refused.")
 
 
 TextFormat = Annotated[form.TextFormat | JsonObject | JsonSchema, Field(discriminator="type")]
@@ -63,14 +63,14 @@ TextFormat = Annotated[form.TextFormat | JsonObject | JsonSchema, Field(discrimi
 
 class TextConfig(FormatBody):
     format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Ignored: models here have none.")
+    verbosity: Literal["low", "medium", "high"] | None = optional("Ignored: models here have none.")
 
 
 class StreamOptions(Sent):
     model_config = ConfigDict(extra="allow")
 
-    include_obfuscation: bool | None = Field(
-        None, description=f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
+    include_obfuscation: bool | None = optional(
+        f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
     )
 
 
@@ -81,12 +81,8 @@ def check_include(include: Sequence[str]) -> None:
             raise InvalidRequestError(f"{name[:100]!r} cannot be included", f"include[{index}]")
 
 
-def _kind_of_input(given: Any) -> str:
-    return "text" if isinstance(given, str) else "items"
-
-
 Items = Annotated[list[Item], Field(max_length=MAX_MESSAGES, fail_fast=True), OnlyKnown]
-Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("items")], Discriminator(_kind_of_input)]
+Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("items")], text_or("items")]
 
 
 class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
@@ -96,31 +92,30 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"conversation": (), "prompt": ()}
 
     input: Input = Field(description="Input that the model answers: a text, or items.", examples=["Add two numbers."])
-    instructions: str | None = Field(None, description="Instructions that the model gets before everything else.")
+    instructions: str | None = optional("Instructions that the model gets before everything else.")
     stream: Switch = Field(False, description="Answer in server-sent events while the response is generated.")
     stream_options: StreamOptions | None = None
     max_output_tokens: int | None = optional("Limit of the answer's tokens, reasoning included.", 1, MAX_INT)
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
-        None,
-        description="Functions and custom tools that the model may call; hosted tools such as web search are ignored.",
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = optional(
+        "Functions and custom tools that the model may call; hosted tools such as web search are ignored."
     )
-    tool_choice: ToolChoice | None = Field(None, description="`auto` is the default with tools.", examples=["auto"])
-    parallel_tool_calls: bool | None = Field(None, description="Allow several calls in an answer (the default).")
-    max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
-    text: TextConfig | None = Field(None, description="Form that the text must have.")
+    tool_choice: ToolChoice | None = optional("`auto` is the default with tools.", examples=["auto"])
+    parallel_tool_calls: bool | None = optional("Allow several calls in an answer (the default).")
+    max_tool_calls: int | None = optional(f"{NO_EFFECT} it counts hosted tools' calls.", 0)
+    text: TextConfig | None = optional("Form that the text must have.")
     reasoning: Reasoning | None = None
     top_logprobs: int | None = optional(f"With `{LOGPROBS}` in `include`: likeliest tokens to report.", 0, MAX_LOGPROBS)
-    include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")
-    truncation: Literal["auto", "disabled"] | None = Field(None, description="An input too long is refused, never cut.")
+    include: list[str] | None = optional(f"Of {', '.join(INCLUDABLE)}.", max_length=32)
+    truncation: Literal["auto", "disabled"] | None = optional("An input too long is refused, never cut.")
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
-    store: bool | None = Field(None, description="Store the response, so that it can be requested later (the default).")
-    background: bool | None = Field(None, description="Answer at once; the response is computed without a client, too.")
-    previous_response_id: str | None = Field(
-        None, min_length=1, max_length=MAX_NAME, description="The stored response that this input continues."
+    store: bool | None = optional("Store the response, so that it can be requested later (the default).")
+    background: bool | None = optional("Answer at once; the response is computed without a client, too.")
+    previous_response_id: str | None = optional(
+        "The stored response that this input continues.", min_length=1, max_length=MAX_NAME
     )
-    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is only one tier.")
-    prompt_cache_retention: str | None = Field(None, description=f"{NO_EFFECT} prefixes are kept in memory only.")
-    client_metadata: dict[str, Any] | None = Field(None, description=f"{NO_EFFECT} it belongs to the client.")
+    service_tier: str | None = optional(f"{NO_EFFECT} there is only one tier.")
+    prompt_cache_retention: str | None = optional(f"{NO_EFFECT} prefixes are kept in memory only.")
+    client_metadata: dict[str, Any] | None = optional(f"{NO_EFFECT} it belongs to the client.")
 
     @property
     def items(self) -> list[AnyItem]:

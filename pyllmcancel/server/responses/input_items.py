@@ -1,17 +1,22 @@
-"""The items of a request's `input`: earlier messages, calls and results."""
+"""The items of a request's `input`: earlier messages, calls and results. They are stored and listed whole, each with an
+id that names its response.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from pyllmcancel.server.chat.hosted import Foreign, hosted_text
-from pyllmcancel.server.chat.messages import TEXT_PARTS, ContentPart
+from pyllmcancel.server.chat.messages import TEXT_PARTS, ContentPart, TextPart
 from pyllmcancel.server.limits import MAX_TOOLS
+from pyllmcancel.server.media.parts import AudioPart, ImagePart
+from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 from pyllmcancel.server.responses.tools import Tool, names_of
 from pyllmcancel.server.wire.fields import Sent, of_known_types
 
@@ -202,3 +207,64 @@ def unsealed(content: str) -> str | None:
         return found.removeprefix(SEAL).decode() if found.startswith(SEAL) else None
     except (binascii.Error, ValueError):
         return None
+
+
+# -- as they are stored ------------------------------------------------------------------------------------------------
+
+PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "function_call_output": "fco",
+    "custom_tool_call_output": "cto",
+    "reasoning": "rs",
+}
+# Our ids: of an output item, or of an input item that had no id.
+ITEM_ID = re.compile(r"[a-z]+_(.+)_i?[0-9]+")
+
+
+def response_of(item_id: str) -> str | None:
+    """Return the id of the response that has an item; None if the item's id is not ours."""
+    found = ITEM_ID.fullmatch(item_id)
+    return None if found is None else f"{RESPONSE_PREFIX}{found[1]}"
+
+
+def kept(items: Sequence[AnyItem], request_id: str) -> list[dict[str, Any]]:
+    return [_kept(item, f"{request_id}_i{number}") for number, item in enumerate(items)]
+
+
+def _kept(item: AnyItem, name: str) -> dict[str, Any]:
+    item_id = item.id or f"{PREFIXES.get(item.type, 'item')}_{name}"
+    head = {"type": item.type, "id": item_id, "status": getattr(item, "status", None) or "completed"}
+    match item:
+        case MessageItem(role=role):
+            kind = "output_text" if role == "assistant" else "input_text"
+            return head | {"role": role, "content": _parts(item.content, kind)}
+        case CallItem() | CustomCallItem():
+            said = {"call_id", "name", "arguments", "input", "namespace"}
+            return head | item.model_dump(include=said, exclude_none=True)
+        case CallOutputItem(output=output):
+            returned = output if isinstance(output, str) else _parts(output, "input_text")
+            return head | {"call_id": item.call_id, "output": returned}
+        case ReasoningItem():
+            return head | item.model_dump(include={"summary", "content", "encrypted_content"}, exclude_none=True)
+        case LoadedTools():
+            return head | item.model_dump(exclude_unset=True, exclude={"type", "id", "status"})
+        case ForeignItem():
+            return head | item.fields
+    raise AssertionError(f"an item of type {item.type} must be resolved before it is stored")
+
+
+def _parts(content: str | list[ContentPart], kind: str) -> list[dict[str, Any]]:
+    parts: list[ContentPart] = [TextPart(text=content)] if isinstance(content, str) else content
+    return [_part(part, kind) for part in parts]
+
+
+def _part(part: ContentPart, kind: str) -> dict[str, Any]:
+    match part:
+        case TextPart(text=text):
+            return {"type": kind, "text": text} | ({"annotations": [], "logprobs": []} if kind == "output_text" else {})
+        case ImagePart(image_url=one):
+            return {"type": "input_image", "image_url": one.url} | one.model_dump(include={"detail"}, exclude_none=True)
+        case AudioPart(input_audio=sound):
+            return {"type": "input_audio", "input_audio": sound.model_dump(exclude_none=True)}

@@ -75,16 +75,16 @@ class Output:
             match part:
                 case Content(text=text):
                     if not isinstance(self._open, items.OpenMessage):
-                        yield from self._begin_item(items.OpenMessage(self._next_id(items.OpenMessage.prefix)))
+                        yield from self._begin_item(items.OpenMessage)
                     yield from self._events(self._opened.feed(text, logprobs))
                     logprobs = ()
                 case Reasoning(text=text):
                     if not isinstance(self._open, items.OpenReasoning):
-                        item_id = self._next_id(items.OpenReasoning.prefix)
-                        yield from self._begin_item(items.OpenReasoning(item_id, encrypts=self._encrypts))
+                        yield from self._begin_item(items.OpenReasoning, encrypts=self._encrypts)
                     yield from self._events(self._opened.feed(text))
                 case CallBegins(name=name, id=call_id):
-                    yield from self._begin_call(name, call_id)
+                    tool = self._tools.called(name)
+                    yield from self._begin_item(CALLS[tool.kind], call_id, tool)
                 case Arguments(text=text):
                     yield from self._events(self._opened.feed(text))
 
@@ -93,7 +93,7 @@ class Output:
         yield from self._start()
         if not self._done and self._open is None and end.status in TERMINAL:
             # For an answer without text: clients look for a message.
-            yield from self._begin_item(items.OpenMessage(self._next_id(items.OpenMessage.prefix)))
+            yield from self._begin_item(items.OpenMessage)
         yield from self._end_item("completed" if end.status == "completed" else "incomplete")
 
     def end(self, end: End) -> Events:
@@ -131,24 +131,15 @@ class Output:
         assert self._open is not None
         return self._open
 
-    def _next_id(self, prefix: str) -> str:
-        """Make an id, which names the response that has the item."""
-        number = len(self._done) + (self._open is not None)
-        return f"{prefix}_{self._request_id}_{number}"
-
-    def _begin_call(self, name: str, call_id: str) -> Events:
-        tool = self._tools.called(name)
-        kind = CALLS[tool.kind]
-        yield from self._begin_item(kind(self._next_id(kind.prefix), call_id, tool))
-
-    def _begin_item(self, item: items.OpenItem) -> Events:
+    def _begin_item(self, kind: Any, *given: Any, **more: Any) -> Events:
+        """Begin an item of this class. Its id names the response that has it."""
         yield from self._end_item("completed")
         self._open_number = len(self._done)
-        self._open = item
-        added = item.item("in_progress")
-        self._open_id = added["id"]
-        yield self._event("response.output_item.added", output_index=len(self._done), item=added)
-        yield from self._events(item.begin())
+        self._open_id = f"{kind.prefix}_{self._request_id}_{self._open_number}"
+        self._open = opened = kind(self._open_id, *given, **more)
+        added = opened.item("in_progress")
+        yield self._event("response.output_item.added", output_index=self._open_number, item=added)
+        yield from self._events(opened.begin())
 
     def _end_item(self, status: wire.ItemStatus) -> Events:
         if self._open is None:

@@ -193,13 +193,21 @@ class OpenMessage(OpenText):
         return {"type": "message", "id": self._id, "status": status, "role": "assistant", "content": content}
 
 
-class OpenCall(OpenItem):
-    prefix = "fc"
-
+class AnyCall(OpenItem):
     def __init__(self, item_id: str, call_id: str, tool: Called) -> None:
         super().__init__(item_id)
         self._call_id = call_id
         self._tool = tool
+
+    def _call(self, kind: str, status: wire.ItemStatus, **fields: Any) -> wire.OutputItem:
+        item = {"type": kind, "id": self._id, "status": status, "call_id": self._call_id, **fields}
+        if self._tool.namespace is not None:
+            item["namespace"] = self._tool.namespace
+        return cast("wire.OutputItem", item)
+
+
+class OpenCall(AnyCall):
+    prefix = "fc"
 
     def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
@@ -211,14 +219,8 @@ class OpenCall(OpenItem):
     def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         return self._call("function_call", status, name=self._tool.name, arguments=self._text)
 
-    def _call(self, kind: str, status: wire.ItemStatus, **fields: Any) -> wire.OutputItem:
-        item = {"type": kind, "id": self._id, "status": status, "call_id": self._call_id, **fields}
-        if self._tool.namespace is not None:
-            item["namespace"] = self._tool.namespace
-        return cast("wire.OutputItem", item)
 
-
-class OpenCustomCall(OpenCall):
+class OpenCustomCall(AnyCall):
     """An open call of a custom tool: the one text in a function's arguments, sent as soon as it can be read."""
 
     prefix = "ctc"
@@ -242,17 +244,10 @@ class OpenCustomCall(OpenCall):
         return self._call("custom_tool_call", status, name=self._tool.name, input=self._input.text)
 
 
-class OpenSearch(OpenCall):
+class OpenSearch(AnyCall):
     """An open call of the client's search for tools, whose arguments are sent when the call is complete."""
 
     prefix = "tsc"
-
-    def feed(self, text: str, _logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
-        self._texts.append(text)
-        yield from ()
-
-    def end(self) -> Iterator[EventFields]:
-        yield from ()
 
     def item(self, status: wire.ItemStatus) -> wire.OutputItem:
         arguments = search_arguments(self._text) if status == "completed" else {}

@@ -17,26 +17,23 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
 from pyllmcancel.server.http.exchange import owner_of, request_id_of
 from pyllmcancel.server.limits import MAX_MESSAGES
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
+from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import ENCRYPTED, RENAMED, ResponsesBody
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
-from pyllmcancel.server.responses.errors import shown
-from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
+from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem, kept
 from pyllmcancel.server.responses.output import Output
 from pyllmcancel.server.responses.storage.database import id_taken
-from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import read_items, responses_of
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.reading import KeptResponse
 
-router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
+router = APIRouter(tags=["OpenAI"], responses=errors(507))
 
 
 @router.post(
     "/v1/responses",
     summary="Answer with reasoning, text and calls as items",
-    openapi_extra=asks(ResponsesBody),
     responses=answers(ResponseAnswer, ResponseEvent, says_done=False),
 )
 @router.post("/responses", include_in_schema=False)
@@ -60,12 +57,7 @@ async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(Res
         return await generate(turn, dialect)
 
 
-@router.post(
-    "/v1/responses/input_tokens",
-    summary="Count the tokens of an input",
-    openapi_extra=asks(ResponsesBody),
-    responses=answers(InputTokens),
-)
+@router.post("/v1/responses/input_tokens", summary="Count the tokens of an input", responses=answers(InputTokens))
 async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
     table = incoming.body.table()
     names = names_of(table)
@@ -107,7 +99,7 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
     # An id that the server has made is new.
     may_exist = "x-request-id" in request.headers and not begins_anew(request)
     if may_exist and await responses.exists(owner_of(request.scope), response_id):
-        raise shown(id_taken())
+        raise id_taken()
     return True
 
 

@@ -23,11 +23,9 @@ from pyllmcancel.server.errors.shapes import ErrorFacts
 from pyllmcancel.server.limits import MAX_TO_WORKERS
 from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
 from pyllmcancel.server.responses.dialect import ResponsesDialect
-from pyllmcancel.server.responses.errors import done, shown
-from pyllmcancel.server.responses.input_items import AnyItem, Item
+from pyllmcancel.server.responses.input_items import AnyItem, Item, response_of
 from pyllmcancel.server.responses.output import End, Output
 from pyllmcancel.server.responses.storage.database import StoreError, damaged, not_found, too_long
-from pyllmcancel.server.responses.storage.items import response_of
 from pyllmcancel.server.responses.storage.rows import MAX_CONVERSATION_BYTES, Part, Stored, are_items, checked, said
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.responses.tools import ToolTable
@@ -108,7 +106,7 @@ class Responses:
         self, stream: AsyncStream, dialect: ResponsesDialect, items: Sequence[Any], *, replaces: bool
     ) -> BackgroundResponse:
         """Store a response's beginning, and have its answer written to the end. It takes the place of a response of its
-        id if it `replaces` one. ApiError if it could not be stored; then it is cancelled.
+        id if it `replaces` one. StoreError if it could not be stored; then it is cancelled.
         """
         background = BackgroundResponse(stream, dialect)
         response = background.response() | {"status": "queued"}
@@ -116,8 +114,8 @@ class Responses:
         dialect.store = partial(self._finish, added, background)
         self._live.begin(background)
         try:
-            await done(added)
-        except ApiError:
+            await asyncio.wrap_future(added)
+        except StoreError:
             background.cancel()
             raise
         return background
@@ -127,12 +125,12 @@ class Responses:
     ) -> None:
         """Store a response's end, and its events, of which the last ones are yet to be written."""
         try:
-            await done(added)
-        except ApiError:
+            await asyncio.wrap_future(added)
+        except StoreError:
             return  # `begin` reports it; another response may be stored under this id
         try:
             log = await asyncio.to_thread(packed, kept.log.content, last)
-            await done(self.store.finish(kept.owner, response, log))
+            await asyncio.wrap_future(self.store.finish(kept.owner, response, log))
         except Exception as error:  # any error: whoever waits for the end must get one
             shown = api_error(error)
             facts = {"request_id": kept.request.id}
@@ -150,7 +148,10 @@ class Responses:
 
     async def keep(self, owner: str, items: Items, response: ResponseAnswer, _last: Events, *, replaces: bool) -> None:
         """Store a response that has ended; ApiError if that is not possible. `replaces` is as in `begin`."""
-        await done(self._add(owner, response, items, replaces=replaces))
+        try:
+            await asyncio.wrap_future(self._add(owner, response, items, replaces=replaces))
+        except StoreError as error:
+            raise api_error(error) from error
 
     def _add(self, owner: str, response: ResponseAnswer, items: Sequence[Any], *, replaces: bool) -> Future[None]:
         if replaces:
@@ -158,27 +159,28 @@ class Responses:
         return self.store.add(owner, response, items, replaces=replaces)
 
     async def stored(self, owner: str, response_id: str) -> Stored:
-        """Return a stored response; ApiError 404 if there is none."""
-        found = await done(self.store.get(owner, response_id)) if self.stores else None
+        """Return a stored response; StoreError 404 if there is none."""
+        found = await asyncio.wrap_future(self.store.get(owner, response_id)) if self.stores else None
         if found is None:
-            raise shown(not_found(response_id))
+            raise not_found(response_id)
         return found
 
     async def exists(self, owner: str, response_id: str) -> bool:
-        return self.find(owner, response_id) is not None or await done(self.store.exists(owner, response_id))
+        live = self.find(owner, response_id) is not None
+        return live or await asyncio.wrap_future(self.store.exists(owner, response_id))
 
     async def delete(self, owner: str, response_id: str) -> None:
-        """Delete a response; ApiError if there is none, or it has not ended."""
+        """Delete a response; StoreError if there is none, ApiError if it has not ended."""
         if self._live.named(owner, response_id) is not None:
             raise ApiError(400, "Cannot delete an in-flight response.", param="response_id")
         unstored = self._unstored.pop(owner, response_id)
-        if not (self.stores and await done(self.store.delete(owner, response_id))) and unstored is None:
-            raise shown(not_found(response_id))
+        if not (self.stores and await asyncio.wrap_future(self.store.delete(owner, response_id))) and unstored is None:
+            raise not_found(response_id)
 
     async def items(self, owner: str, ids: Sequence[str]) -> Mapping[str, dict[str, Any]]:
         """Return stored items by their ids; ApiError 404 for the first missing one."""
         responses = dict.fromkeys(filter(None, map(response_of, ids)))
-        stored = await done(self.store.items(owner, responses)) if self.stores and responses else []
+        stored = await asyncio.wrap_future(self.store.items(owner, responses)) if self.stores and responses else []
         found = {item["id"]: item for item in stored}
         for item_id in ids:
             if item_id not in found:
@@ -192,7 +194,7 @@ class Responses:
         """Return the items before a response that goes on from `previous`; ApiError if it cannot be continued."""
         try:
             return await self.conversation(owner, previous, output=True)
-        except ApiError as error:
+        except StoreError as error:
             if error.status != 404:
                 raise
             message = f"Previous response with id '{previous[:300]}' not found."
@@ -202,7 +204,7 @@ class Responses:
     async def conversation(self, owner: str, response_id: str, *, output: bool) -> list[dict[str, Any]]:
         """Return the items of a conversation, from the first to the input of a response, or to its `output`.
 
-        A part that is not here has been brought from another worker before. ApiError 404 if a response is nowhere.
+        A part that is not here has been brought from another worker before. StoreError 404 if a response is nowhere.
         """
         parts: list[Part] = []
         missing: str | None = response_id
@@ -212,10 +214,10 @@ class Responses:
             if part is not None and part.missing == missing:
                 part = self._handed.pop(owner, missing) if len(parts) < MAX_PARTS else None
             if part is None:
-                raise shown(not_found(missing))
+                raise not_found(missing)
             parts.append(part)
             if sum(one.n_bytes for one in parts) > MAX_CONVERSATION_BYTES:
-                raise shown(too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes"))
+                raise too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
             missing = part.missing
         return [item for part in reversed(parts) for item in part.items]
 
@@ -226,7 +228,7 @@ class Responses:
             raise ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")
         if not self.stores:
             return Part([], response_id, 0)
-        return await done(self.store.part(owner, response_id, output=output))
+        return await asyncio.wrap_future(self.store.part(owner, response_id, output=output))
 
     async def part(self, owner: str, response_id: str, *, items: bool) -> dict[str, Any]:
         """Return the conversation up to a response, and its output, as far as they are here, for another worker."""
@@ -251,11 +253,11 @@ def responses_of(request: Request) -> Responses:
 
 
 def read_items(items: Sequence[Mapping[str, Any]], name: str) -> list[AnyItem]:
-    """Return items that were stored under this name; ApiError if they are invalid."""
+    """Return items that were stored under this name; StoreError if they are invalid."""
     try:
         return ITEMS.validate_python(items)
     except ValidationError:  # its text contains pieces of the items
-        raise shown(damaged(name)) from None
+        raise damaged(name) from None
 
 
 def packed(events: bytes, last: Sequence[ResponseEvent]) -> bytes:
@@ -264,13 +266,10 @@ def packed(events: bytes, last: Sequence[ResponseEvent]) -> bytes:
 
 
 def events_from(stored: Stored, response_id: str, first: int) -> bytes:
-    """Return the events of a stored response from a number on; ApiError if they are damaged."""
+    """Return the events of a stored response from a number on; StoreError if they are damaged."""
     log = stored.log
-    try:
-        with checked(response_id):
-            events = events_of_lost(json.loads(stored.response)) if log is None else zlib.decompress(log)
-    except StoreError as error:
-        raise shown(error) from None
+    with checked(response_id):
+        events = events_of_lost(json.loads(stored.response)) if log is None else zlib.decompress(log)
     return without_first(events, first)[0]
 
 

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import NAME, Parameters
-from pyllmcancel.server.wire.fields import RequestBody, Sent
+from pyllmcancel.server.chat.hosted import Foreign
+from pyllmcancel.server.wire.fields import RequestBody, Sent, kind_of, optional
 
 ToolName = Annotated[str, Field(pattern=f"^{NAME}$", examples=["get_weather"])]
 CUSTOM_PARAMETERS = {
@@ -42,8 +43,8 @@ class FunctionTool(RequestBody):
     type: Literal["function"]
     name: ToolName
     description: str | None = None
-    parameters: Parameters | None = Field(None, description="JSON schema that the arguments obey.")
-    strict: bool | None = Field(None, description="Refuse the request if a part of the schema cannot be enforced.")
+    parameters: Parameters | None = optional("JSON schema that the arguments obey.")
+    strict: bool | None = optional("Refuse the request if a part of the schema cannot be enforced.")
     defer_loading: bool | None = None
     allowed_callers: list[str] | None = None
     output_schema: dict[str, Any] | None = None
@@ -66,7 +67,7 @@ class CustomTool(RequestBody):
     type: Literal["custom"]
     name: ToolName
     description: str | None = None
-    format: CustomFormat | None = Field(None, description="A grammar is shown to the model, but not enforced.")
+    format: CustomFormat | None = optional("A grammar is shown to the model, but not enforced.")
     defer_loading: bool | None = None
     allowed_callers: list[str] | None = None
 
@@ -84,7 +85,7 @@ class SearchTool(RequestBody):
     type: Literal["tool_search"]
     execution: Literal["client"]
     description: str | None = None
-    parameters: Parameters | None = Field(None, description="JSON schema that the arguments obey.")
+    parameters: Parameters | None = optional("JSON schema that the arguments obey.")
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -111,12 +112,8 @@ class NamespaceTool(RequestBody):
     tools: list[CallableTool] = Field(max_length=128)
 
 
-class HostedTool(Sent):
+class HostedTool(Foreign):
     """A tool of OpenAI's servers. It is ignored, with all its fields."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
 
 
 Tool = Annotated[
@@ -143,15 +140,11 @@ class AllowedChoice(Sent):
     tools: list[NamedChoice] = Field(min_length=1)
 
 
-def _kind_of_choice(choice: Any) -> str:
-    kind = choice.get("type") if isinstance(choice, dict) else getattr(choice, "type", None)
-    return "allowed" if kind == "allowed_tools" else "named"
-
-
 ToolChoice = (
     Literal["none", "auto", "required"]
     | Annotated[
-        Annotated[AllowedChoice, Tag("allowed")] | Annotated[NamedChoice, Tag("named")], Discriminator(_kind_of_choice)
+        Annotated[AllowedChoice, Tag("allowed")] | Annotated[NamedChoice, Tag("named")],
+        Discriminator(lambda choice: "allowed" if kind_of(choice) == "allowed_tools" else "named"),
     ]
 )
 

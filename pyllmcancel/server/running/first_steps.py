@@ -47,15 +47,10 @@ def first_steps(
     curl = shlex.join(curl_command(url, key, secure=secure, example=example))
     top = shlex.join(["pyllmcancel", "top", "--url", url, *(("--api-key", key) if key else ())])
     page = [f"open {url}/ in a browser"] if config.ui else []
-    return [
-        ", or ".join([*page, f"run: {top}"]),
-        f"try: {curl}"
-        + (
-            ""
-            if "stream" not in example[1]
-            else "   and interrupt it with Ctrl-C: this log says when computing stopped"
-        ),
-    ]
+    lines = [", or ".join([*page, f"run: {top}"]), f"try: {curl}"]
+    if "stream" in example[1]:
+        lines[1] += "   and interrupt it with Ctrl-C: this log says when computing stopped"
+    return lines
 
 
 def curl_command(url: str, key: str, *, secure: bool, example: Example) -> list[str]:

@@ -11,7 +11,7 @@ from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import owner_of
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
-from pyllmcancel.server.openapi.description import answers, asks, errors
+from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse, offset_lost
@@ -124,8 +124,7 @@ async def delete_stream(request: Request, stream_id: PathName) -> Response:
 @router.post(
     "/streams/lookup",
     summary="The streams of some conversations, as far as they can be read",
-    openapi_extra=asks(LookupBody),
-    responses=answers(list[StreamEntry]) | errors(413, 415),
+    responses=answers(list[StreamEntry]),
 )
 async def look_up(incoming: Annotated[Incoming[LookupBody], reads(LookupBody)]) -> Any:
     owner = owner_of(incoming.http.scope)

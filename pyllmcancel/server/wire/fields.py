@@ -51,6 +51,8 @@ MAX_REPETITION = 10_000  # tokens
 TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Stop = Annotated[str, Field(max_length=MAX_STOP)]
+GroupName = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT)]
 # Several clients send this in single parts of a message.
 CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any cached prefix is used.")]
 
@@ -217,20 +219,14 @@ class GeneratingBody(RequestBody):
 
     model: Name | None = optional("Any name is served; the answer names the model that generated it.")
     stream: bool = False
-    session_id: str | None = optional(
-        "Ours: the group that the request belongs to; a session's cancel ends all its live requests.",
-        min_length=1,
-        max_length=MAX_SESSION_ID,
+    session_id: GroupName | None = optional(
+        "Ours: the group that the request belongs to; a session's cancel ends all its live requests."
     )
-    parent_session_id: str | None = optional(
-        "Ours: the session whose child `session_id` is; a cancel of the parent reaches it, too.",
-        min_length=1,
-        max_length=MAX_SESSION_ID,
+    parent_session_id: GroupName | None = optional(
+        "Ours: the session whose child `session_id` is; a cancel of the parent reaches it, too."
     )
-    supersede: str | None = optional(
-        "Ours: a key under which at most one request lives; the newest cancels the older one.",
-        min_length=1,
-        max_length=MAX_SESSION_ID,
+    supersede: GroupName | None = optional(
+        "Ours: a key under which at most one request lives; the newest cancels the older one."
     )
     priority: Priority = optional(
         "Ours: -1 for background work, 1 for requests that a user waits for, or any other integer; compared among"
@@ -241,18 +237,14 @@ class GeneratingBody(RequestBody):
     prefetch: StrictBool = optional(
         "Ours: computes the prompt only, as an idle request, and keeps it for a later request.", default=False
     )
-    timeout: float | None = optional("Ours: deadline in seconds, time in the queue included.", most=MAX_TIMEOUT, gt=0)
-    queue_timeout: float | None = optional(
-        "Ours: seconds in which the request must get a slot.", most=MAX_TIMEOUT, gt=0
-    )
-    idle_timeout: float | None = optional(
-        "Ours: seconds of silence between two tokens that end the request.", most=MAX_TIMEOUT, gt=0
-    )
+    timeout: Seconds | None = optional("Ours: deadline in seconds, time in the queue included.")
+    queue_timeout: Seconds | None = optional("Ours: seconds in which the request must get a slot.")
+    idle_timeout: Seconds | None = optional("Ours: seconds of silence between two tokens that end the request.")
     repetition_limit: StrictBool | Annotated[StrictInt, Field(ge=0, le=MAX_REPETITION)] | None = optional(
         "Ours: ends an answer whose last tokens, this number of them and four periods at least, repeat themselves;"
         f" true: {REPETITION_LIMIT}; 0 or false: never."
     )
-    keep_going: StrictBool | Annotated[float, Field(gt=0, le=MAX_TIMEOUT)] | None = optional(
+    keep_going: StrictBool | Seconds | None = optional(
         "Ours: the stream goes on when its client leaves, and can be taken up by `GET /v1/stream/{request id}`;"
         " a number limits the seconds without a reader."
     )
