@@ -104,20 +104,18 @@ class ClientAnswer:
         self.send = send
         self._connection = connection_of(scope)
         self._last = BLANK
-        self._is_dropped = False
 
     def redirect(self, send: Send) -> None:
-        """Have an answer that has not begun sent elsewhere."""
+        """Have the rest of the answer sent elsewhere."""
         self.send, self._connection = send, None
 
     def drop(self) -> None:
         """Send nothing more: the client has left."""
-        self._is_dropped = True
+        self.redirect(nowhere)
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin the answer; ApiError, and nothing is sent, if it is a stream to keep and too many are kept."""
-        if not self._is_dropped:
-            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
         self.head = Head(status, headers)
 
     @property
@@ -130,28 +128,23 @@ class ClientAnswer:
     def pass_on(self, piece: bytes) -> bool:
         """Write a piece of a chunked answer now; return whether the client keeps up."""
         self._last = piece
-        assert self._connection is not None
-        return self._is_dropped or self._connection.write_chunk(piece)
+        return self._connection is None or self._connection.write_chunk(piece)
 
     async def write(self, piece: bytes) -> None:
         """Write a piece; an empty one waits for a client that does not keep up."""
         self._last = piece or self._last
         # The HTTP server learns later than its transport that the connection has failed.
-        has_failed = self._connection is not None and self._connection.is_closing
-        if not (self._is_dropped or has_failed):
+        if self._connection is None or not self._connection.is_closing:
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
         self.complete = True
-        if not self._is_dropped:
-            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def break_off(self, error: Exception) -> None:
         """End an answer that has begun, so that nobody takes it for a complete one."""
         assert self.head is not None
         self.complete = True
-        if self._is_dropped:
-            return
         if is_stream(self.head.headers):
             shape = shape_of(self.scope)
             told = json.dumps(shape.word(api_error(error), request_id_of(self.scope)))
@@ -281,6 +274,10 @@ class KeptSend:
 
     async def break_off(self, write: Write | None, error: Exception) -> None:
         """The task has done so."""
+
+
+async def nowhere(_message: Message) -> None:
+    """Send nothing."""
 
 
 def is_stream(headers: Headers) -> bool:

@@ -135,9 +135,8 @@ class Keeper:
 
     def workers(self, model: str) -> list[Replica]:
         """Return a model's processes, as they are listed; those that it had, if it is not listed any more."""
-        workers, spec = self.roster.workers(model), self.catalog.specs.get(model)
-        local = [one for one in workers if not one.is_remote]
-        return local[: None if spec is None else spec.replicas] + [one for one in workers if one.is_remote]
+        workers = self.roster.workers(model)
+        return [one for one in workers if one.is_listed] or workers
 
     def local(self, spec: Spec) -> list[Replica]:
         """Return the model's processes, which are started and ended here."""
@@ -203,8 +202,6 @@ class Keeper:
         self.roster.loaded(worker.name, self.now(), worker.n_slots)
         self.replica(worker.name).lines = []
         logger.info("%s is loaded after %.1f s", worker.name, self.replica(worker.name).load_seconds)
-        self._measure(worker)
-        self._act()
 
     def has_answered(self, worker: Worker) -> None:
         self._leaving.pop(worker, None)

@@ -269,25 +269,19 @@ async def metrics(request: Request, format: MetricsFormat = None) -> Response:  
 
 def labelled(texts: dict[str, str]) -> str:
     """Merge texts in Prometheus' format: the samples of a name stay together, each with the label of its text."""
-    heads: dict[str, list[str]] = {}
-    samples: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for label, text in texts.items():
-        name = ""
-        for line in text.splitlines():
+        known, name = set(families), ""
+        for line in filter(None, text.splitlines()):
             if line.startswith("#"):
                 name = line.split(" ", 3)[2]
-                if not samples.get(name) and line not in heads.setdefault(name, []):
-                    heads[name].append(line)
-            elif line:
-                begin, brace, rest = line.partition("{")
-                if brace:
-                    told = f"{begin}{{{label},{rest}"
-                else:
-                    begin, _, rest = line.partition(" ")
-                    told = f"{begin}{{{label}}} {rest}"
-                samples.setdefault(name, []).append(told)
-    lines = [line for name, some in samples.items() for line in (*heads.get(name, ()), *some)]
-    return "".join(f"{line}\n" for line in lines)
+                if name in known:
+                    continue
+            else:
+                begin, brace, rest = line.partition("{" if "{" in line else " ")
+                line = f"{begin}{{{label}{',' if brace == '{' else '} '}{rest}"  # noqa: PLW2901
+            families.setdefault(name, []).append(line)
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 def escaped(text: str) -> str:

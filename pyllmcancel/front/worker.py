@@ -14,17 +14,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
 from pyllmcancel.system import cpu_time
 
+if TYPE_CHECKING:
+    from pyllmcancel.front.keeper import Keeper
+
 logger = logging.getLogger("pyllmcancel.front")
 
 LOOK_EVERY = 0.05  # seconds between two looks while the model loads
 LOOK_LATER = 1.0  # and afterwards
+TRY_AGAIN = 0.25  # seconds until a request may go again to a worker that did not take it
 STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as far as that is known
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
@@ -34,25 +38,10 @@ LAST_LINES = 12  # of a process' log, which say why it ended
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
-class Reports(Protocol):
-    """The part of the `Keeper` that workers report to."""
-
-    silence: float
-
-    def notify(self) -> None: ...
-    def is_ready(self, worker: Worker) -> None: ...
-    def has_answered(self, worker: Worker) -> None: ...
-    def is_stuck(self, worker: Worker) -> None: ...
-    def has_ended(self, process: ModelProcess, status: int) -> None: ...
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
-    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
-    def is_forgotten(self, worker: RemoteWorker) -> None: ...
-
-
 class Worker:
     """Used in the event loop only."""
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
         self.name = name  # its own; empty until it is known
         self.model = model  # that it serves; likewise
         self.address = address  # where it listens, and the key by which it knows the front
@@ -136,8 +125,9 @@ class Worker:
         """It serves no requests now; `silent` if it does not answer."""
 
     def end(self) -> asyncio.Future[Any]:
-        """Return a future of its end, or of the moment by which that should have come."""
-        raise NotImplementedError
+        """Have it asked at once. Return a future of its end, or of the moment at which it may be tried again."""
+        self._wanted.set()
+        return asyncio.ensure_future(asyncio.wait([self._task], timeout=TRY_AGAIN))
 
     async def wait(self) -> None:
         """Wait for its end."""
@@ -155,7 +145,7 @@ class ModelProcess(Worker):
         *,
         environment: Mapping[str, str],
         write: Write,
-        keeper: Reports,
+        keeper: Keeper,
         model: str,
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -221,18 +211,14 @@ class ModelProcess(Worker):
         self._child.signal(signal.SIGKILL)
         self._kill_after(LOOK_EVERY)
 
-    def end(self) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(asyncio.wait([self._task], timeout=STUCK_SECONDS))
-
 
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Reports) -> None:
+    def __init__(self, address: Address, keeper: Keeper) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
-        self._looked = asyncio.Event()  # of the next look; the one after has another event
         self._best_trip = float("inf")  # the shortest time of a question and its answer
         self._wanted.set()
 
@@ -240,11 +226,6 @@ class RemoteWorker(Worker):
     def shown(self) -> str:
         host = self.address.name or self.address.host
         return f"[{host}]:{self.address.port}" if ":" in host else f"{host}:{self.address.port}"
-
-    async def _look(self) -> None:
-        await super()._look()
-        looked, self._looked = self._looked, asyncio.Event()
-        looked.set()
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         now = self.answered_at = time.monotonic()
@@ -276,12 +257,6 @@ class RemoteWorker(Worker):
         """Use the worker no more."""
         self._stopped, self.is_ready = True, False
         self._task.cancel()
-        self._looked.set()
-
-    def end(self) -> asyncio.Future[Any]:
-        """Return a future of the next look, since the worker may be there again at once."""
-        self._wanted.set()
-        return asyncio.ensure_future(self._looked.wait())
 
 
 def reason_in(line: str) -> str:
