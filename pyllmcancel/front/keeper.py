@@ -63,7 +63,7 @@ class Keeper:
         self._drain = drain
         self.silence = silence
         self._leaving: dict[Worker, bool] = {}  # workers whose requests others are to take, and whether each is silent
-        self._write = write
+        self.write = write
         self.key = key
         self._places = Places()
         self._n_started = 0
@@ -81,7 +81,7 @@ class Keeper:
         self._list()
         for spec in self.catalog.specs.values():
             if spec.pinned or spec.starts:
-                self.roster.ask(spec.name, self.now())
+                self.roster.ask(spec.name, time.monotonic())
                 self.starting.add(spec.name)
         self._act()
 
@@ -126,10 +126,6 @@ class Keeper:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @staticmethod
-    def now() -> float:
-        return time.monotonic()
-
     def replica(self, name: str) -> Replica:
         return self.roster.replicas[name]
 
@@ -161,7 +157,7 @@ class Keeper:
     def want(self, claim: Claim) -> Ticket:
         """Return a request's ticket. `drop` must follow."""
         chosen = self._places.choose(self.workers(claim.model), claim)
-        ticket = self.roster.want(chosen.name, self.now(), claim)
+        ticket = self.roster.want(chosen.name, time.monotonic(), claim)
         self._places.note(ticket)
         ticket.admitted = asyncio.get_running_loop().create_future()
         if self.closing:
@@ -174,7 +170,7 @@ class Keeper:
         if not ticket.admitted.cancel() and not ticket.admitted.cancelled():
             ticket.admitted.exception()  # it was raised, or nobody waits for it any more
         self._places.drop(ticket)
-        self.roster.drop(ticket, self.now(), keep=keep)
+        self.roster.drop(ticket, time.monotonic(), keep=keep)
         self._act()
 
     def has_other(self, claim: Claim) -> bool:
@@ -183,7 +179,7 @@ class Keeper:
 
     def load(self, spec: Spec) -> None:
         for one in self.local(spec):
-            self.roster.ask(one.name, self.now())
+            self.roster.ask(one.name, time.monotonic())
         self._act()
 
     def unload(self, spec: Spec) -> None:
@@ -199,7 +195,7 @@ class Keeper:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def is_ready(self, worker: Worker) -> None:
-        self.roster.loaded(worker.name, self.now(), worker.n_slots)
+        self.roster.loaded(worker.name, time.monotonic(), worker.n_slots)
         self.replica(worker.name).lines = []
         logger.info("%s is loaded after %.1f s", worker.name, self.replica(worker.name).load_seconds)
 
@@ -237,7 +233,7 @@ class Keeper:
             # Once it serves, its lines name requests of all owners.
             why += f": {last}" if was_loading and last else ""
         # Its own status says that it has told the reason, which another start would find again.
-        self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
+        self.roster.ended(name, time.monotonic(), why, hopeless=was_loading and status > 0)
         self._act()
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
@@ -254,13 +250,13 @@ class Keeper:
             worker.name = worker.shown
         worker.model = spec.name
         self.processes[worker.name] = worker
-        self.roster.came(worker.name, spec.name, self.now(), worker.n_slots)
+        self.roster.came(worker.name, spec.name, time.monotonic(), worker.n_slots)
         logger.info("%s serves %s", worker.shown, spec.name)
         self._act()
 
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
         self._leaving[worker] = silent
-        self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
+        self.roster.went(worker.name, time.monotonic(), f"the worker {worker.replica} cannot be reached: {why}")
         self._act()
 
     def is_forgotten(self, worker: RemoteWorker) -> None:
@@ -282,7 +278,7 @@ class Keeper:
             return
         self._place_again()
         self._give_away()
-        for action in self.roster.decide(self.now()):
+        for action in self.roster.decide(time.monotonic()):
             try:
                 self._do(action)
             except Exception:  # of one model: what is to be done for the others is lost if it is not done now
@@ -291,7 +287,7 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
         if self.roster.next_at < math.inf:
-            wait = max(0.0, self.roster.next_at - self.now())
+            wait = max(0.0, self.roster.next_at - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(wait, self._act)
 
     def _place_again(self) -> None:
@@ -334,22 +330,14 @@ class Keeper:
         socket = self._folder / f"m{self._n_started}.sock"
         try:
             spec = self.catalog.workers[name]
-            command, environment = self._command(spec, socket)
+            made = self._command(spec, socket)
         except Exception as error:
             logger.exception("%s cannot be started", name)
-            self.roster.ended(name, self.now(), f"the model {name} could not be started: {error}", hopeless=True)
+            self.roster.ended(name, time.monotonic(), f"the model {name} could not be started: {error}", hopeless=True)
             asyncio.get_running_loop().call_soon(self._act)
             return
         logger.info("%s is being loaded", name)
-        self.processes[name] = ModelProcess(
-            name,
-            Address(self.key, socket),
-            command,
-            environment=environment,
-            write=self._write,
-            keeper=self,
-            model=spec.name,
-        )
+        self.processes[name] = ModelProcess(spec, Address(self.key, socket), *made, self)
 
     async def _measured_first(self, name: str) -> None:
         try:
@@ -357,7 +345,7 @@ class Keeper:
         except DoesNotFit as error:
             why, self.replica(name).lines = error.args
             logger.error("%s", why)
-            self.roster.unfit(name, why, self.now())
+            self.roster.unfit(name, why, time.monotonic())
         except Exception:
             logger.exception("%s could not be measured, and is loaded without", name)
             self.roster.fits(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -147,7 +148,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
         used_at = max(one.used_at for one in workers)
         entry["waiting"] = sum(len(one.waiting) for one in workers)
         entry["running"] = sum(len(one.running) for one in workers)
-        entry["used_seconds_ago"] = None if used_at < 0 else round(keeper.now() - used_at, 3)
+        entry["used_seconds_ago"] = None if used_at < 0 else round(time.monotonic() - used_at, 3)
     return entry
 
 
@@ -177,7 +178,7 @@ def status_of(keeper: Keeper, model: Replica, *, all_seen: bool = True) -> Entry
         status |= {"stage": process.stage, "progress": process.progress}
     elif status["value"] == "loading":
         status |= {"stage": "waiting", "progress": None}
-        if all_seen and (reason := reason_to_wait(model, keeper.roster.replicas.values(), keeper.now())):
+        if all_seen and (reason := reason_to_wait(model, keeper.roster.replicas.values(), time.monotonic())):
             status["reason"] = reason
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why

@@ -16,19 +16,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.front.child import Child, Write
+from pyllmcancel.front.child import Child
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
 from pyllmcancel.system import cpu_time
 
 if TYPE_CHECKING:
     from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.spec import Spec
 
 logger = logging.getLogger("pyllmcancel.front")
 
 LOOK_EVERY = 0.05  # seconds between two looks while the model loads
 LOOK_LATER = 1.0  # and afterwards
-TRY_AGAIN = 0.25  # seconds until a request may go again to a worker that did not take it
+TRY_AGAIN = 0.25  # seconds until a request may go again to a worker elsewhere that did not take it
 STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as far as that is known
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
@@ -127,7 +128,8 @@ class Worker:
     def end(self) -> asyncio.Future[Any]:
         """Have it asked at once. Return a future of its end, or of the moment at which it may be tried again."""
         self._wanted.set()
-        return asyncio.ensure_future(asyncio.wait([self._task], timeout=TRY_AGAIN))
+        seconds = TRY_AGAIN if self.pid is None else STUCK_SECONDS
+        return asyncio.ensure_future(asyncio.wait([self._task], timeout=seconds))
 
     async def wait(self) -> None:
         """Wait for its end."""
@@ -135,24 +137,15 @@ class Worker:
 
 
 class ModelProcess(Worker):
-    """One life of a model's process, with `environment` beside the variables of this one. `write` gets its log."""
+    """One life of a model's process, whose command has `environment` beside the variables of this one."""
 
     def __init__(
-        self,
-        name: str,
-        address: Address,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        write: Write,
-        keeper: Keeper,
-        model: str,
+        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._write = write
         self._child = Child(command, self._take_lines, environment)
         self._killing: asyncio.TimerHandle | None = None
-        super().__init__(name, model, address, keeper)
+        super().__init__(spec.worker, spec.name, address, keeper)
         self._pause = LOOK_EVERY
 
     @property
@@ -161,7 +154,7 @@ class ModelProcess(Worker):
 
     def _take_lines(self, lines: list[str]) -> None:
         self.lines += lines
-        self._write([f"[{self.name}] {line}" for line in lines])
+        self._keeper.write([f"[{self.name}] {line}" for line in lines])
 
     async def _live(self) -> None:
         looking = asyncio.create_task(super()._live(), name=f"look at {self.name}")
