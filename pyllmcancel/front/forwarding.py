@@ -166,7 +166,7 @@ class RelayedAnswer(ClientAnswer):
         self.came_too_late = False  # the cancel: the process had completed the answer
         self._request = request
         self._status, self._headers = 200, list[tuple[bytes, bytes]]()  # what the process began with
-        self._held: list[bytes] = []  # not to be delivered before the answer's end is known
+        self.held: list[bytes] = []  # not to be delivered before the answer's end is known
 
     async def begin_as(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
         """Begin a stream. What comes in one piece is held until its end, so that another process can begin anew.
@@ -195,15 +195,15 @@ class RelayedAnswer(ClientAnswer):
         if self.complete:
             return
         if self._request.cancellation.requested or self.head is None:
-            self._held.append(piece)
+            self.held.append(piece)
             return
         sound, error = self.delivered.without_failure(piece)
-        self._held += [error] if error else []
+        self.held += [error] if error else []
         self.delivered.add(sound)
         try:
             await self.write(sound)
         except asyncio.CancelledError:  # it waited for its client, and was not written
-            self._held.insert(0, sound)
+            self.held.insert(0, sound)
             raise
 
     async def finish(self) -> None:
@@ -215,7 +215,7 @@ class RelayedAnswer(ClientAnswer):
             return
         if self.head is None:
             await self.begin(self._status, self._headers)
-        await self.write(b"".join(self._held))
+        await self.write(b"".join(self.held))
         await self.end()
 
     async def give_up(self, error: Exception) -> None:
@@ -224,11 +224,6 @@ class RelayedAnswer(ClientAnswer):
             raise error
         if not self.complete:
             await self.break_off(error)
-
-    def lose_rest(self) -> None:
-        """Forget what the process has told and not delivered: it is lost."""
-        self.delivered.lose_rest()
-        self._held.clear()
 
 
 class KeptSend:

@@ -81,7 +81,7 @@ class Keeper:
         self._list()
         for spec in self.catalog.specs.values():
             if spec.pinned or spec.starts:
-                self.roster.ask(spec.name, time.monotonic())
+                self.replica(spec.name).ask(time.monotonic())
                 self.starting.add(spec.name)
         self._act()
 
@@ -114,7 +114,7 @@ class Keeper:
         self._list()
         for name, old in before.items():
             for one in self.local(old) if self.catalog.specs.get(name) != old else ():
-                self.roster.unload(one.name, f"the model {name} has been changed or removed")
+                self.roster.unload(one, f"the model {name} has been changed or removed")
         self._act()
 
     def next_change(self) -> asyncio.Event:
@@ -157,7 +157,7 @@ class Keeper:
     def want(self, claim: Claim) -> Ticket:
         """Return a request's ticket. `drop` must follow."""
         chosen = self._places.choose(self.workers(claim.model), claim)
-        ticket = self.roster.want(chosen.name, time.monotonic(), claim)
+        ticket = self.roster.want(chosen, time.monotonic(), claim)
         self._places.note(ticket)
         ticket.admitted = asyncio.get_running_loop().create_future()
         if self.closing:
@@ -170,7 +170,7 @@ class Keeper:
         if not ticket.admitted.cancel() and not ticket.admitted.cancelled():
             ticket.admitted.exception()  # it was raised, or nobody waits for it any more
         self._places.drop(ticket)
-        self.roster.drop(ticket, time.monotonic(), keep=keep)
+        ticket.drop(time.monotonic(), keep=keep)
         self._act()
 
     def has_other(self, claim: Claim) -> bool:
@@ -179,12 +179,12 @@ class Keeper:
 
     def load(self, spec: Spec) -> None:
         for one in self.local(spec):
-            self.roster.ask(one.name, time.monotonic())
+            one.ask(time.monotonic())
         self._act()
 
     def unload(self, spec: Spec) -> None:
         for one in self.local(spec):
-            self.roster.unload(one.name, f"the model {spec.name} was unloaded")
+            self.roster.unload(one, f"the model {spec.name} was unloaded")
         self._act()
 
     def restart(self, spec: Spec) -> None:
@@ -195,9 +195,10 @@ class Keeper:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def is_ready(self, worker: Worker) -> None:
-        self.roster.loaded(worker.name, time.monotonic(), worker.n_slots)
-        self.replica(worker.name).lines = []
-        logger.info("%s is loaded after %.1f s", worker.name, self.replica(worker.name).load_seconds)
+        replica = self.replica(worker.name)
+        replica.loaded(time.monotonic(), worker.n_slots)
+        replica.lines = []
+        logger.info("%s is loaded after %.1f s", worker.name, replica.load_seconds)
 
     def has_answered(self, worker: Worker) -> None:
         self._leaving.pop(worker, None)
@@ -216,7 +217,7 @@ class Keeper:
         # A mapped file is read when it is used, and so are cells.
         spec = self.catalog.workers.get(process.name)
         expected = 0 if spec is None else max(spec.size, self._fits.known(spec))
-        self.roster.measured(process.name, max(taken, expected))
+        self.replica(process.name).need = max(taken, expected)
 
     def has_ended(self, process: ModelProcess, status: int) -> None:
         name, model = process.name, self.replica(process.name)
@@ -233,7 +234,7 @@ class Keeper:
             # Once it serves, its lines name requests of all owners.
             why += f": {last}" if was_loading and last else ""
         # Its own status says that it has told the reason, which another start would find again.
-        self.roster.ended(name, time.monotonic(), why, hopeless=was_loading and status > 0)
+        self.roster.ended(model, time.monotonic(), why, hopeless=was_loading and status > 0)
         self._act()
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
@@ -256,7 +257,8 @@ class Keeper:
 
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
         self._leaving[worker] = silent
-        self.roster.went(worker.name, time.monotonic(), f"the worker {worker.replica} cannot be reached: {why}")
+        why = f"the worker {worker.replica} cannot be reached: {why}"
+        self.replica(worker.name).went(time.monotonic(), why)
         self._act()
 
     def is_forgotten(self, worker: RemoteWorker) -> None:
@@ -264,7 +266,7 @@ class Keeper:
             del self.processes[worker.name]
             if self.replica(worker.name).state is State.LOADED:
                 self.is_away(worker, "it has left", silent=False)
-            self.roster.forget(worker.name)
+            self.roster.forget(self.replica(worker.name))
             self._act()
         if self._leaving.pop(worker, False):  # nothing is to be expected of it
             worker.give_away(silent=True)
@@ -296,7 +298,7 @@ class Keeper:
             for ticket in list(one.waiting) if not one.is_open else ():
                 chosen = self._places.choose(self.roster.workers(one.of), ticket.claim)
                 if chosen.is_open:
-                    self.roster.move(ticket, chosen.name)
+                    ticket.move(chosen)
                     self._places.note(ticket)
 
     def _give_away(self) -> None:
@@ -311,7 +313,7 @@ class Keeper:
             case Start(name):
                 self._start(name)
             case Measure(name):
-                task = asyncio.create_task(self._measured_first(name), name=f"measure {name}")
+                task = asyncio.create_task(self._measured_first(self.replica(name)), name=f"measure {name}")
                 self._measuring.add(task)
                 task.add_done_callback(self._measuring.discard)
             case Stop(name, kill):
@@ -321,9 +323,9 @@ class Keeper:
                 process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
             case Admit(ticket):
                 if not ticket.admitted.done():
-                    ticket.admitted.set_result(self.processes[ticket.name])
-            case Refuse(ticket, why, code):
-                self._refuse(ticket, why, code)
+                    ticket.admitted.set_result(self.processes[ticket.replica.name])
+            case Refuse(ticket, why):
+                self._refuse(ticket, why, "worker_unreached" if ticket.replica.is_remote else "model_not_loaded")
 
     def _start(self, name: str) -> None:
         self._n_started += 1
@@ -333,24 +335,25 @@ class Keeper:
             made = self._command(spec, socket)
         except Exception as error:
             logger.exception("%s cannot be started", name)
-            self.roster.ended(name, time.monotonic(), f"the model {name} could not be started: {error}", hopeless=True)
+            why = f"the model {name} could not be started: {error}"
+            self.roster.ended(self.replica(name), time.monotonic(), why, hopeless=True)
             asyncio.get_running_loop().call_soon(self._act)
             return
         logger.info("%s is being loaded", name)
         self.processes[name] = ModelProcess(spec, Address(self.key, socket), *made, self)
 
-    async def _measured_first(self, name: str) -> None:
+    async def _measured_first(self, replica: Replica) -> None:
         try:
-            need = await self._fits.need(self.catalog.workers[name])
+            need = await self._fits.need(self.catalog.workers[replica.name])
         except DoesNotFit as error:
-            why, self.replica(name).lines = error.args
+            why, replica.lines = error.args
             logger.error("%s", why)
-            self.roster.unfit(name, why, time.monotonic())
+            self.roster.unfit(replica, why, time.monotonic())
         except Exception:
-            logger.exception("%s could not be measured, and is loaded without", name)
-            self.roster.fits(name)
+            logger.exception("%s could not be measured, and is loaded without", replica.name)
+            replica.fits()
         else:
-            self.roster.fits(name, need)
+            replica.fits(need)
         self._act()
 
     @staticmethod
@@ -377,7 +380,7 @@ class Keeper:
     def hurry(self) -> None:
         """End the drains: the second signal."""
         for process in self._local():
-            process.hurry(GRACE_SECONDS)
+            process.stop(patience=GRACE_SECONDS, again=True)
 
     def _local(self) -> list[ModelProcess]:
         return [one for one in self.processes.values() if isinstance(one, ModelProcess)]

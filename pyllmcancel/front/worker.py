@@ -180,19 +180,14 @@ class ModelProcess(Worker):
             self._keeper.is_ready(self)
         self._keeper.has_answered(self)
 
-    def stop(self, *, kill: bool, patience: float) -> None:
-        """End the process, at once or after a drain of `patience` seconds. Idempotent: a second signal ends drains."""
+    def stop(self, *, kill: bool = False, patience: float, again: bool = False) -> None:
+        """End the process, at once or after a drain of `patience` seconds. Idempotent: only `again` ends a drain."""
         self.is_ready = False
-        if not self._stopped or kill:
+        if kill or again or not self._stopped:  # a second signal ends drains
             self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)
             self._child.signal(signal.SIGCONT)  # one that was stopped would not end before its patience is over
             self._kill_after(0.0 if kill else patience)
         self._stopped = True
-
-    def hurry(self, patience: float) -> None:
-        """End the process' drain."""
-        self._stopped = False
-        self.stop(kill=False, patience=patience)
 
     def _kill_after(self, seconds: float) -> None:
         if self._killing is not None:

@@ -218,7 +218,20 @@ class WorkerLink:
         if request is None or self._has_ending or not request.ended.done():
             return b""
         self._has_ending = True
-        return frame(ENDED, as_json(ending_of(request, self._state_of(request))))
+        ending = request.ended.result()
+        told = {
+            "state": self._state_of(request),
+            "phase": ending.phase,
+            "finish_reason": ending.finish_reason,
+            "limit": ending.limit,
+            "reason": ending.cancel_reason,
+            "deadline": request.cancellation.deadline,
+            "retry_after": request.retry_after,
+            "superseded_by": request.superseded_by,
+            "error": ending.error,
+            "param": ending.param,
+        }
+        return frame(ENDED, as_json(told))
 
     def _write_soon(self, data: bytes) -> None:
         """Write with what else is written in this turn of the event loop."""
@@ -233,23 +246,6 @@ class WorkerLink:
 
 def as_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the request's last state, and its ending."""
-    ending = request.ended.result()
-    return {
-        "state": state,
-        "phase": ending.phase,
-        "finish_reason": ending.finish_reason,
-        "limit": ending.limit,
-        "reason": ending.cancel_reason,
-        "deadline": request.cancellation.deadline,
-        "retry_after": request.retry_after,
-        "superseded_by": request.superseded_by,
-        "error": ending.error,
-        "param": ending.param,
-    }
 
 
 @dataclass(frozen=True, slots=True)
