@@ -181,7 +181,7 @@ class Roster:
             self._workers.setdefault(of, []).append(replica)
         replica.state, replica.slots, replica.why = State.LOADED, slots, ""
         replica.loaded_at = replica.used_at = now
-        replica.is_stuck, replica.is_listed = False, True
+        replica.is_stuck = False
         for one in [one for one in self.workers(of) if one.is_remote and not one.is_listed]:
             self.forget(one)  # it was there for its name only
 

@@ -237,21 +237,6 @@ async def test_a_worker_registers_and_leaves_and_its_model_stays_known(tmp_path:
             assert [one.name for one in world.keeper.roster.replicas.values()] == ["x"]
 
 
-async def test_a_worker_that_is_called_like_its_model_comes_back_and_gets_company(tmp_path: Path) -> None:
-    with far(tmp_path, "m", "y") as (m, y):
-        async with open_router(tmp_path, places=()) as world:
-            for leaves in (False, True, False):
-                await register(world, KEY, port=m.port, leaves=leaves).end()
-                await world.until(lambda: is_loaded(world, "m") is not leaves)  # noqa: B023
-            await register(world, KEY, port=y.port).end()
-            await world.until(lambda: is_loaded(world, "y"))
-            streams = [await world.streaming("m", until="end") for _ in range(4)]
-            assert places(world, "m", "y") == {"m": 2, "y": 2}
-            (tmp_path / "end").touch()
-            for one in streams:
-                await one.end()
-
-
 async def test_a_worker_that_says_nothing_more_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remotes, "LOOK_EVERY", 0.01)
     with far(tmp_path, "x") as (x,):
