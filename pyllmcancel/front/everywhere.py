@@ -17,7 +17,7 @@ from pyllmcancel.server.from_front import WORKER_PATH, Message, Part
 from pyllmcancel.server.http.exchange import exchange_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.types import Scope
 
@@ -37,15 +37,10 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
     ApiError if none has it, as far as can be known, and one that may have it does not answer.
     """
     with ExitStack() as stack:
-        begun = await asyncio.gather(*(in_time(begun_by(one, message, stack)) for one in workers))
-        note_unreached(answer.scope, [worker for worker, one in zip(workers, begun, strict=True) if one is None])
-        answering = [one for one in begun if one is not None]
+        answering = await in_time(workers, answer.scope, lambda one: begun_by(one, message, stack))
         chosen = next((one for one in answering if one[1].status != NOT_FOUND), None)
         if chosen is None and len(answering) == len(workers):
             chosen = answering[0]
-        for one in answering:
-            if one is not chosen:
-                one[0].close()
         if chosen is None:
             raise unreached()
         exchange, head = chosen
@@ -58,13 +53,18 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
             await answer.break_off(process_ended())
 
 
-async def in_time(work: Awaitable[T]) -> T | None:
-    """Return what a worker answers; None if it does not do so in time."""
-    try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await work
-    except (OSError, Broken):
-        return None
+async def in_time(workers: Sequence[Worker], scope: Scope, ask_one: Callable[[Worker], Awaitable[T]]) -> list[T]:
+    """Return what the workers answer in time. The others are noted for the client's answer."""
+
+    async def asked(worker: Worker) -> T | None:
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                return await ask_one(worker)
+        except (OSError, Broken):
+            exchange_of(scope).unreached[worker.replica] = "did not answer"
+            return None
+
+    return [one for one in await asyncio.gather(*map(asked, workers)) if one is not None]
 
 
 async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) -> tuple[WorkerConnection, Head]:
@@ -77,14 +77,12 @@ async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) 
 async def answers_of(
     workers: Sequence[Worker], message: ForwardedRequest, scope: Scope
 ) -> list[tuple[Worker, Head, bytes]]:
-    """Return the whole answers of the workers that answer in time; the others are noted for the client's answer."""
+    """Return the whole answers of the workers that answer in time."""
 
     async def answer_of(worker: Worker) -> tuple[Worker, Head, bytes]:
         return worker, *await whole_of(await message.begin(worker.address))
 
-    answers = await asyncio.gather(*(in_time(answer_of(one)) for one in workers))
-    note_unreached(scope, [one for one, answer in zip(workers, answers, strict=True) if answer is None])
-    return [answer for answer in answers if answer is not None]
+    return await in_time(workers, scope, answer_of)
 
 
 async def bring(
@@ -131,11 +129,6 @@ async def replied(worker: Worker, message: Message) -> Part | None:
         raise ApiError(head.status, error["message"], error["type"], param=error["param"], code=error["code"])
     except (OSError, Broken, ValueError, LookupError, TypeError):
         return None
-
-
-def note_unreached(scope: Scope, workers: Iterable[Worker]) -> None:
-    """Note for the answer the workers that did not answer in time."""
-    exchange_of(scope).unreached.update({one.replica: "did not answer" for one in workers})
 
 
 def unreached() -> ApiError:

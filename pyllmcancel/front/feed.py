@@ -12,10 +12,11 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from starlette.datastructures import QueryParams
 
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.forwarding import ForwardedRequest
@@ -158,9 +159,7 @@ class ModelsFeed(Response):
 
     def _target(self, worker: Worker) -> bytes:
         path, _, query = self._message.target.partition(b"?")
-        pairs = [
-            pair for pair in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if pair[0] not in OWN_FIELDS
-        ]
+        pairs = [pair for pair in QueryParams(query).multi_items() if pair[0] not in OWN_FIELDS]
         pairs.append(("replica", worker.replica))
         if self._types is not None:
             pairs.append(("types", ",".join(sorted(self._types - {MODELS}))))

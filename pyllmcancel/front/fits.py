@@ -16,7 +16,7 @@ from typing import Any
 
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.child import Child
-from pyllmcancel.front.spec import Command, Spec, shards
+from pyllmcancel.front.spec import Command, Spec
 from pyllmcancel.front.worker import LAST_LINES, why_ended
 
 MEASURE = "--fit-print"
@@ -58,7 +58,8 @@ class Fits:
             await asyncio.to_thread(self._check, spec.path)
         except (OSError, UsageError) as error:
             raise DoesNotFit(f"the model {spec.name} could not be loaded: {error}", [str(error)]) from None
-        identity = identity_of(spec)
+        its = ((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in spec.files)
+        identity = spec.options, *its  # it changes when the model's files or options do
         found = self._known.get(spec.name)
         if found is None or found[0] != identity:
             found = self._known[spec.name] = identity, await self._measured(spec)
@@ -80,19 +81,6 @@ class Fits:
             raise DoesNotFit(why + (f": {last}" if last else ""), lines[-LAST_LINES:])
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
         return 0
-
-
-def identity_of(spec: Spec) -> Identity:
-    """Return what changes when a model's files or options do."""
-    assert spec.path is not None
-    return spec.options, *(mark_of(path) for path in shards(spec.path))
-
-
-def mark_of(path: Path) -> tuple[int, ...]:
-    with suppress(OSError):
-        told = path.stat()
-        return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns
-    return ()
 
 
 def sum_of(told: str) -> int:

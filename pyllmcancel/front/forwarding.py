@@ -104,20 +104,18 @@ class ClientAnswer:
         self.send = send
         self._connection = connection_of(scope)
         self._last = BLANK
-        self._is_dropped = False
 
     def redirect(self, send: Send) -> None:
-        """Have an answer that has not begun sent elsewhere."""
+        """Have the rest of the answer sent elsewhere."""
         self.send, self._connection = send, None
 
     def drop(self) -> None:
         """Send nothing more: the client has left."""
-        self._is_dropped = True
+        self.redirect(nowhere)
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin the answer; ApiError, and nothing is sent, if it is a stream to keep and too many are kept."""
-        if not self._is_dropped:
-            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
         self.head = Head(status, headers)
 
     @property
@@ -130,28 +128,23 @@ class ClientAnswer:
     def pass_on(self, piece: bytes) -> bool:
         """Write a piece of a chunked answer now; return whether the client keeps up."""
         self._last = piece
-        assert self._connection is not None
-        return self._is_dropped or self._connection.write_chunk(piece)
+        return self._connection is None or self._connection.write_chunk(piece)
 
     async def write(self, piece: bytes) -> None:
         """Write a piece; an empty one waits for a client that does not keep up."""
         self._last = piece or self._last
         # The HTTP server learns later than its transport that the connection has failed.
-        has_failed = self._connection is not None and self._connection.is_closing
-        if not (self._is_dropped or has_failed):
+        if self._connection is None or not self._connection.is_closing:
             await self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
         self.complete = True
-        if not self._is_dropped:
-            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def break_off(self, error: Exception) -> None:
         """End an answer that has begun, so that nobody takes it for a complete one."""
         assert self.head is not None
         self.complete = True
-        if self._is_dropped:
-            return
         if is_stream(self.head.headers):
             shape = shape_of(self.scope)
             told = json.dumps(shape.word(api_error(error), request_id_of(self.scope)))
@@ -173,7 +166,7 @@ class RelayedAnswer(ClientAnswer):
         self.came_too_late = False  # the cancel: the process had completed the answer
         self._request = request
         self._status, self._headers = 200, list[tuple[bytes, bytes]]()  # what the process began with
-        self._held: list[bytes] = []  # not to be delivered before the answer's end is known
+        self.held: list[bytes] = []  # not to be delivered before the answer's end is known
 
     async def begin_as(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
         """Begin a stream. What comes in one piece is held until its end, so that another process can begin anew.
@@ -202,15 +195,15 @@ class RelayedAnswer(ClientAnswer):
         if self.complete:
             return
         if self._request.cancellation.requested or self.head is None:
-            self._held.append(piece)
+            self.held.append(piece)
             return
         sound, error = self.delivered.without_failure(piece)
-        self._held += [error] if error else []
+        self.held += [error] if error else []
         self.delivered.add(sound)
         try:
             await self.write(sound)
         except asyncio.CancelledError:  # it waited for its client, and was not written
-            self._held.insert(0, sound)
+            self.held.insert(0, sound)
             raise
 
     async def finish(self) -> None:
@@ -222,7 +215,7 @@ class RelayedAnswer(ClientAnswer):
             return
         if self.head is None:
             await self.begin(self._status, self._headers)
-        await self.write(b"".join(self._held))
+        await self.write(b"".join(self.held))
         await self.end()
 
     async def give_up(self, error: Exception) -> None:
@@ -231,11 +224,6 @@ class RelayedAnswer(ClientAnswer):
             raise error
         if not self.complete:
             await self.break_off(error)
-
-    def lose_rest(self) -> None:
-        """Forget what the process has told and not delivered: it is lost."""
-        self.delivered.lose_rest()
-        self._held.clear()
 
 
 class KeptSend:
@@ -281,6 +269,10 @@ class KeptSend:
 
     async def break_off(self, write: Write | None, error: Exception) -> None:
         """The task has done so."""
+
+
+async def nowhere(_message: Message) -> None:
+    """Send nothing."""
 
 
 def is_stream(headers: Headers) -> bool:

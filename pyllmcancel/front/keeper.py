@@ -63,7 +63,7 @@ class Keeper:
         self._drain = drain
         self.silence = silence
         self._leaving: dict[Worker, bool] = {}  # workers whose requests others are to take, and whether each is silent
-        self._write = write
+        self.write = write
         self.key = key
         self._places = Places()
         self._n_started = 0
@@ -81,7 +81,7 @@ class Keeper:
         self._list()
         for spec in self.catalog.specs.values():
             if spec.pinned or spec.starts:
-                self.roster.ask(spec.name, self.now())
+                self.replica(spec.name).ask(time.monotonic())
                 self.starting.add(spec.name)
         self._act()
 
@@ -114,7 +114,7 @@ class Keeper:
         self._list()
         for name, old in before.items():
             for one in self.local(old) if self.catalog.specs.get(name) != old else ():
-                self.roster.unload(one.name, f"the model {name} has been changed or removed")
+                self.roster.unload(one, f"the model {name} has been changed or removed")
         self._act()
 
     def next_change(self) -> asyncio.Event:
@@ -126,18 +126,13 @@ class Keeper:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @staticmethod
-    def now() -> float:
-        return time.monotonic()
-
     def replica(self, name: str) -> Replica:
         return self.roster.replicas[name]
 
     def workers(self, model: str) -> list[Replica]:
         """Return a model's processes, as they are listed; those that it had, if it is not listed any more."""
-        workers, spec = self.roster.workers(model), self.catalog.specs.get(model)
-        local = [one for one in workers if not one.is_remote]
-        return local[: None if spec is None else spec.replicas] + [one for one in workers if one.is_remote]
+        workers = self.roster.workers(model)
+        return [one for one in workers if one.is_listed] or workers
 
     def local(self, spec: Spec) -> list[Replica]:
         """Return the model's processes, which are started and ended here."""
@@ -162,7 +157,7 @@ class Keeper:
     def want(self, claim: Claim) -> Ticket:
         """Return a request's ticket. `drop` must follow."""
         chosen = self._places.choose(self.workers(claim.model), claim)
-        ticket = self.roster.want(chosen.name, self.now(), claim)
+        ticket = self.roster.want(chosen, time.monotonic(), claim)
         self._places.note(ticket)
         ticket.admitted = asyncio.get_running_loop().create_future()
         if self.closing:
@@ -175,7 +170,7 @@ class Keeper:
         if not ticket.admitted.cancel() and not ticket.admitted.cancelled():
             ticket.admitted.exception()  # it was raised, or nobody waits for it any more
         self._places.drop(ticket)
-        self.roster.drop(ticket, self.now(), keep=keep)
+        ticket.drop(time.monotonic(), keep=keep)
         self._act()
 
     def has_other(self, claim: Claim) -> bool:
@@ -184,12 +179,12 @@ class Keeper:
 
     def load(self, spec: Spec) -> None:
         for one in self.local(spec):
-            self.roster.ask(one.name, self.now())
+            one.ask(time.monotonic())
         self._act()
 
     def unload(self, spec: Spec) -> None:
         for one in self.local(spec):
-            self.roster.unload(one.name, f"the model {spec.name} was unloaded")
+            self.roster.unload(one, f"the model {spec.name} was unloaded")
         self._act()
 
     def restart(self, spec: Spec) -> None:
@@ -200,11 +195,10 @@ class Keeper:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def is_ready(self, worker: Worker) -> None:
-        self.roster.loaded(worker.name, self.now(), worker.n_slots)
-        self.replica(worker.name).lines = []
-        logger.info("%s is loaded after %.1f s", worker.name, self.replica(worker.name).load_seconds)
-        self._measure(worker)
-        self._act()
+        replica = self.replica(worker.name)
+        replica.loaded(time.monotonic(), worker.n_slots)
+        replica.lines = []
+        logger.info("%s is loaded after %.1f s", worker.name, replica.load_seconds)
 
     def has_answered(self, worker: Worker) -> None:
         self._leaving.pop(worker, None)
@@ -223,7 +217,7 @@ class Keeper:
         # A mapped file is read when it is used, and so are cells.
         spec = self.catalog.workers.get(process.name)
         expected = 0 if spec is None else max(spec.size, self._fits.known(spec))
-        self.roster.measured(process.name, max(taken, expected))
+        self.replica(process.name).need = max(taken, expected)
 
     def has_ended(self, process: ModelProcess, status: int) -> None:
         name, model = process.name, self.replica(process.name)
@@ -240,7 +234,7 @@ class Keeper:
             # Once it serves, its lines name requests of all owners.
             why += f": {last}" if was_loading and last else ""
         # Its own status says that it has told the reason, which another start would find again.
-        self.roster.ended(name, self.now(), why, hopeless=was_loading and status > 0)
+        self.roster.ended(model, time.monotonic(), why, hopeless=was_loading and status > 0)
         self._act()
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
@@ -257,13 +251,14 @@ class Keeper:
             worker.name = worker.shown
         worker.model = spec.name
         self.processes[worker.name] = worker
-        self.roster.came(worker.name, spec.name, self.now(), worker.n_slots)
+        self.roster.came(worker.name, spec.name, time.monotonic(), worker.n_slots)
         logger.info("%s serves %s", worker.shown, spec.name)
         self._act()
 
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None:
         self._leaving[worker] = silent
-        self.roster.went(worker.name, self.now(), f"the worker {worker.replica} cannot be reached: {why}")
+        why = f"the worker {worker.replica} cannot be reached: {why}"
+        self.replica(worker.name).went(time.monotonic(), why)
         self._act()
 
     def is_forgotten(self, worker: RemoteWorker) -> None:
@@ -271,7 +266,7 @@ class Keeper:
             del self.processes[worker.name]
             if self.replica(worker.name).state is State.LOADED:
                 self.is_away(worker, "it has left", silent=False)
-            self.roster.forget(worker.name)
+            self.roster.forget(self.replica(worker.name))
             self._act()
         if self._leaving.pop(worker, False):  # nothing is to be expected of it
             worker.give_away(silent=True)
@@ -285,7 +280,7 @@ class Keeper:
             return
         self._place_again()
         self._give_away()
-        for action in self.roster.decide(self.now()):
+        for action in self.roster.decide(time.monotonic()):
             try:
                 self._do(action)
             except Exception:  # of one model: what is to be done for the others is lost if it is not done now
@@ -294,7 +289,7 @@ class Keeper:
         if self._timer is not None:
             self._timer.cancel()
         if self.roster.next_at < math.inf:
-            wait = max(0.0, self.roster.next_at - self.now())
+            wait = max(0.0, self.roster.next_at - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(wait, self._act)
 
     def _place_again(self) -> None:
@@ -303,7 +298,7 @@ class Keeper:
             for ticket in list(one.waiting) if not one.is_open else ():
                 chosen = self._places.choose(self.roster.workers(one.of), ticket.claim)
                 if chosen.is_open:
-                    self.roster.move(ticket, chosen.name)
+                    ticket.move(chosen)
                     self._places.note(ticket)
 
     def _give_away(self) -> None:
@@ -318,7 +313,7 @@ class Keeper:
             case Start(name):
                 self._start(name)
             case Measure(name):
-                task = asyncio.create_task(self._measured_first(name), name=f"measure {name}")
+                task = asyncio.create_task(self._measured_first(self.replica(name)), name=f"measure {name}")
                 self._measuring.add(task)
                 task.add_done_callback(self._measuring.discard)
             case Stop(name, kill):
@@ -328,44 +323,37 @@ class Keeper:
                 process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
             case Admit(ticket):
                 if not ticket.admitted.done():
-                    ticket.admitted.set_result(self.processes[ticket.name])
-            case Refuse(ticket, why, code):
-                self._refuse(ticket, why, code)
+                    ticket.admitted.set_result(self.processes[ticket.replica.name])
+            case Refuse(ticket, why):
+                self._refuse(ticket, why, "worker_unreached" if ticket.replica.is_remote else "model_not_loaded")
 
     def _start(self, name: str) -> None:
         self._n_started += 1
         socket = self._folder / f"m{self._n_started}.sock"
         try:
             spec = self.catalog.workers[name]
-            command, environment = self._command(spec, socket)
+            made = self._command(spec, socket)
         except Exception as error:
             logger.exception("%s cannot be started", name)
-            self.roster.ended(name, self.now(), f"the model {name} could not be started: {error}", hopeless=True)
+            why = f"the model {name} could not be started: {error}"
+            self.roster.ended(self.replica(name), time.monotonic(), why, hopeless=True)
             asyncio.get_running_loop().call_soon(self._act)
             return
         logger.info("%s is being loaded", name)
-        self.processes[name] = ModelProcess(
-            name,
-            Address(self.key, socket),
-            command,
-            environment=environment,
-            write=self._write,
-            keeper=self,
-            model=spec.name,
-        )
+        self.processes[name] = ModelProcess(spec, Address(self.key, socket), *made, self)
 
-    async def _measured_first(self, name: str) -> None:
+    async def _measured_first(self, replica: Replica) -> None:
         try:
-            need = await self._fits.need(self.catalog.workers[name])
+            need = await self._fits.need(self.catalog.workers[replica.name])
         except DoesNotFit as error:
-            why, self.replica(name).lines = error.args
+            why, replica.lines = error.args
             logger.error("%s", why)
-            self.roster.unfit(name, why, self.now())
+            self.roster.unfit(replica, why, time.monotonic())
         except Exception:
-            logger.exception("%s could not be measured, and is loaded without", name)
-            self.roster.fits(name)
+            logger.exception("%s could not be measured, and is loaded without", replica.name)
+            replica.fits()
         else:
-            self.roster.fits(name, need)
+            replica.fits(need)
         self._act()
 
     @staticmethod
@@ -392,7 +380,7 @@ class Keeper:
     def hurry(self) -> None:
         """End the drains: the second signal."""
         for process in self._local():
-            process.hurry(GRACE_SECONDS)
+            process.stop(patience=GRACE_SECONDS, again=True)
 
     def _local(self) -> list[ModelProcess]:
         return [one for one in self.processes.values() if isinstance(one, ModelProcess)]

@@ -21,28 +21,21 @@ class Frames:
     """Decodes frames."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()  # of a frame that is not complete
-        self._length = 0  # of that frame, once it is known
+        self._rest = bytearray()  # of a frame that is not complete
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Iterate over the frames that are complete with these bytes; Broken if they are no frames."""
-        if self._begun:
-            self._begun += data
-            if len(self._begun) < self._length:
-                return
-            data = bytes(self._begun)
-        at = self._length = 0
-        while len(data) - at >= HEAD.size:
-            kind, length = HEAD.unpack_from(data, at)
+        self._rest += data
+        while len(self._rest) >= HEAD.size:
+            kind, length = HEAD.unpack_from(self._rest)
             if length > MAX_FRAME:
                 raise Broken("not a frame")
-            end = at + HEAD.size + length
-            if end > len(data):
-                self._length = end - at
-                break
-            yield kind, data[at + HEAD.size : end]
-            at = end
-        self._begun[:] = data[at:]
+            end = HEAD.size + length
+            if end > len(self._rest):
+                return
+            content = bytes(self._rest[HEAD.size : end])
+            del self._rest[:end]
+            yield kind, content
 
 
 class FrontLink(WorkerConnection):

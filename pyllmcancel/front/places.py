@@ -7,7 +7,7 @@ process has a free slot.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,6 @@ class Places:
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
         self._seats = defaultdict[str, OrderedDict[Key, Seat]](OrderedDict)  # by owner, the least recently used first
-        self._weights = Counter[str]()  # of each process' live requests
 
     def choose(self, workers: Sequence[Replica], claim: Claim) -> Replica:
         """Return the process for a request, or, if none takes requests, the one that is likely to be the first."""
@@ -65,28 +64,28 @@ class Places:
                 return one
         return min(ready.values(), key=self._work)
 
-    def _work(self, one: Replica) -> tuple[float, int, int, float]:
+    @staticmethod
+    def _work(one: Replica) -> tuple[float, int, int, float]:
         """Return how much a process has to do; of two without work the one that was used earlier comes first."""
-        return min(len(one.running), one.slots), self._weights[one.name], len(one.running), one.used_at
+        weight = sum(ticket.claim.weight for ticket in (*one.running, *one.waiting))
+        return min(len(one.running), one.slots), weight, len(one.running), one.used_at
 
     def note(self, ticket: Ticket) -> None:
         """The request goes, or waits, where its ticket says."""
         self.drop(ticket)
-        claim, ticket.noted = ticket.claim, ticket.name
-        self._weights[ticket.name] += claim.weight
-        known = self._seats[claim.owner]
-        for key in keys_of(claim):
-            seat = known.setdefault(key, Seat(ticket.name))
-            seat.worker, seat.n = ticket.name, seat.n + 1
+        ticket.is_noted, name = True, ticket.replica.name
+        known = self._seats[ticket.claim.owner]
+        for key in keys_of(ticket.claim):
+            seat = known.setdefault(key, Seat(name))
+            seat.worker, seat.n = name, seat.n + 1
 
     def drop(self, ticket: Ticket) -> None:
         """The request has ended, or goes elsewhere. Idempotent."""
-        claim, worker, ticket.noted = ticket.claim, ticket.noted, None
-        if worker is None:
+        if not ticket.is_noted:
             return
-        self._weights[worker] -= claim.weight
-        known = self._seats[claim.owner]
-        for key in keys_of(claim):
+        ticket.is_noted = False
+        known = self._seats[ticket.claim.owner]
+        for key in keys_of(ticket.claim):
             seat = known[key]
             seat.n -= 1
             known.move_to_end(key)

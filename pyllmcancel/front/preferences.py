@@ -125,12 +125,11 @@ def name_in(fields: dict[str, Any], names: tuple[str, ...]) -> str | None:
 
 def seconds_in(fields: dict[str, Any], deadline: Deadline) -> float:
     """Return the seconds of a request's own deadline. The values of a form are texts."""
-    value = fields.get(deadline)
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_TIMEOUT:
-        return float(value)
+    value: Any = fields.get(deadline)
+    with suppress(ValueError, TypeError, OverflowError):
+        seconds = math.inf if isinstance(value, bool) else float(value)
+        if 0 < seconds <= MAX_TIMEOUT:
+            return seconds
     return math.inf
 
 

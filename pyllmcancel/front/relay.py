@@ -291,7 +291,8 @@ class Relay:
     async def _broken(self, error: Exception) -> None:
         """The link is closed: by the process' end, or here."""
         reason = self.request.cancellation.reason
-        self._answer.lose_rest()
+        self._answer.delivered.lose_rest()
+        self._answer.held.clear()
         if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
             raise Lost from None

@@ -1,4 +1,4 @@
-"""The facts about a model's process, from which the `Roster` decides."""
+"""The facts about a model's process, from which the `Roster` decides, and the events that change nothing else."""
 
 from __future__ import annotations
 
@@ -44,17 +44,33 @@ class Claim(NamedTuple):
 class Ticket:
     """One request's wish for a model."""
 
-    name: str  # of the process that it waits for, or was sent to
+    replica: Replica  # the process that it waits for, or was sent to
     arrived: float
     claim: Claim
-    noted: str | None = None  # the process where the claim counts in `Places`; None: nowhere
+    is_noted: bool = False  # its names count in `Places`
     # Set by the keeper: its process, as soon as the request may be sent there; ApiError if it never may.
     admitted: Future[Worker] = field(init=False)
+
+    def move(self, replica: Replica) -> None:
+        """Let a request that waits wait for another process of its model."""
+        del self.replica.waiting[self]
+        self.replica = replica
+        replica.waiting[self] = None
+
+    def drop(self, now: float, *, keep: float | None = None) -> None:
+        """It has ended, or its client has left; the model stays `keep` seconds, or as configured. Idempotent."""
+        replica = self.replica
+        replica.waiting.pop(self, None)
+        if self in replica.running:
+            replica.running.discard(self)
+            if not self.claim.idle:
+                replica.used_at = now
+                replica.idle_after = replica.usual_idle if keep is None else keep
 
 
 @dataclass(slots=True)
 class Replica:
-    """The facts about one process of a model. Written by its `Roster`, but for `is_stuck`, `is_listed` and `lines`."""
+    """The facts about one process of a model. Written by its `Roster`, and by the `Keeper` of both."""
 
     name: str
     of: str = ""  # the model whose process it is
@@ -119,3 +135,34 @@ class Replica:
     @property
     def stays_until(self) -> float:
         return self.loaded_at + self.load_seconds
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def fits(self, need: int = 0) -> None:
+        """Note the bytes that the model will take, if they could be measured."""
+        self.is_measured, self.is_measuring = True, False
+        self.need = max(need, self.need)
+
+    def ask(self, now: float) -> None:
+        """Somebody asks for the model by itself."""
+        if self.state is State.FAILED:
+            self.forgive()
+        if not self.asked and self.state is not State.LOADED:
+            self.asked, self.asked_at = True, now
+
+    def forgive(self) -> None:
+        self.state, self.tries, self.retry_at, self.why = State.UNLOADED, 0, -math.inf, ""
+
+    def loaded(self, now: float, slots: float = 1) -> None:
+        """The process serves, with this number of requests at once."""
+        if self.state is State.LOADING:
+            self.state, self.slots = State.LOADED, slots
+            self.asked = self.asleep = self.drains = False
+            self.loaded_at = self.used_at = now
+            self.load_seconds = now - self.started_at
+
+    def went(self, now: float, why: str) -> None:
+        """A worker elsewhere cannot be used. Its requests go on as long as their connections do."""
+        self.state, self.failed_at, self.why = State.UNLOADED, now, why
+        self.is_stuck = False
+        self.running.clear()

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta, Ending
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.requests.request import Names, Origin, RequestSummary
-    from pyllmcancel.requests.tables import Accepted
     from pyllmcancel.server.streams.kept import Keeping
 
 
@@ -130,7 +129,7 @@ class FrontRequests:
         Raises QueueFullError if too many others of its owner do.
         """
         if request.status is RequestStatus.PREPARING:
-            self._take_effect(self.registry.accept(request))
+            end_cancelled(self.observers, self._endings, self.registry.accept(request))
         request.status = RequestStatus.LOADING
         check(request)
 
@@ -173,11 +172,9 @@ class FrontRequests:
             with suppress(RequestCancelled, InvalidRequestError, QueueFullError):  # or it stays without groups
                 self.arrivals.name(request, names)
             with suppress(RequestCancelled):
-                self._take_effect(self.registry.accept(request, request.on_cancel))
+                effects = self.registry.accept(request, request.on_cancel)
+                end_cancelled(self.observers, self._endings, effects)
         request.status = RequestStatus.WAITING
-
-    def _take_effect(self, effects: Accepted) -> None:
-        end_cancelled(self.observers, self._endings, effects)
 
     def coming(self, owner: str | None) -> list[FrontRequest]:
         """Return the requests that no process has accepted; an owner's, or everybody's for None."""

@@ -33,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Find out what the model will take, without loading it; report it to `Roster.fits` or `Roster.unfit`."""
+    """Find out what the model will take, without loading it; report it to `Replica.fits` or `Roster.unfit`."""
 
     name: str
 
@@ -59,14 +59,14 @@ class Refuse:
 
     ticket: Ticket
     why: str
-    code: str = "model_not_loaded"
 
 
 Action = Start | Measure | Stop | Admit | Refuse
 
 
 class Roster:
-    """All models, and the room for them. Each event is a method; after some, `decide` says what is to be done.
+    """All models, and the room for them. Each event is a method, of the roster, or of the process or the request that
+    it concerns; after some, `decide` says what is to be done.
 
     At most `most` models are loaded at once, which take `room` bytes together; infinite: no limit.
     """
@@ -97,22 +97,11 @@ class Roster:
         else:
             replica.need = max(need, replica.need)
 
-    def fits(self, name: str, need: int = 0) -> None:
-        """Note the bytes that a model will take, if they could be measured."""
-        replica = self.replicas[name]
-        replica.is_measured, replica.is_measuring = True, False
-        replica.need = max(need, replica.need)
-
-    def unfit(self, name: str, why: str, now: float) -> None:
+    def unfit(self, replica: Replica, why: str, now: float) -> None:
         """The model cannot be loaded: no other one has to make room for it."""
-        replica = self.replicas[name]
         replica.is_measuring = False
         if replica.state is State.UNLOADED and replica.wanted:
-            self.failed(name, now, why)
-
-    def measured(self, name: str, need: int) -> None:
-        """Note the bytes that a loaded model takes."""
-        self.replicas[name].need = need
+            self.failed(replica, now, why)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -125,46 +114,19 @@ class Roster:
         states = {one.state for one in self.workers(of)}
         return State.LOADED not in states and (State.LOADING in states or any(one.wanted for one in self.workers(of)))
 
-    def want(self, name: str, now: float, claim: Claim) -> Ticket:
+    def want(self, replica: Replica, now: float, claim: Claim) -> Ticket:
         """A request for the model has arrived; an idle one waits until others have the model loaded."""
-        replica, ticket = self.replicas[name], Ticket(name, now, claim)
+        ticket = Ticket(replica, now, claim)
         if replica.is_refused(now):
-            self._actions.append(refusal(replica, ticket, replica.why))
+            self._actions.append(Refuse(ticket, replica.why))
             return ticket
         if replica.state is State.FAILED and not claim.idle:
-            self._forgive(replica)
+            replica.forgive()
         replica.waiting[ticket] = None
         return ticket
 
-    def move(self, ticket: Ticket, name: str) -> None:
-        """Let a request that waits wait for another process of its model."""
-        del self.replicas[ticket.name].waiting[ticket]
-        ticket.name = name
-        self.replicas[name].waiting[ticket] = None
-
-    def ask(self, name: str, now: float) -> None:
-        """Somebody asks for the model by itself."""
-        replica = self.replicas[name]
-        if replica.state is State.FAILED:
-            self._forgive(replica)
-        if not replica.asked and replica.state is not State.LOADED:
-            replica.asked, replica.asked_at = True, now
-
-    def drop(self, ticket: Ticket, now: float, *, keep: float | None = None) -> None:
-        """A request has ended, or its client has left; the model stays `keep` seconds, or as configured. Idempotent."""
-        replica = self.replicas.get(ticket.name)
-        if replica is None:
-            return
-        replica.waiting.pop(ticket, None)
-        if ticket in replica.running:
-            replica.running.discard(ticket)
-            if not ticket.claim.idle:
-                replica.used_at = now
-                replica.idle_after = replica.usual_idle if keep is None else keep
-
-    def unload(self, name: str, why: str) -> None:
+    def unload(self, replica: Replica, why: str) -> None:
         """Somebody wants the model's room back: all who wait for it are refused."""
-        replica = self.replicas[name]
         replica.asked = replica.asleep = replica.renews = replica.drains = False
         self._refuse_all(replica, why)
         if replica.state in (State.LOADING, State.LOADED):
@@ -177,18 +139,8 @@ class Roster:
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def loaded(self, name: str, now: float, slots: float = 1) -> None:
-        """The model's process serves, with this number of requests at once."""
-        replica = self.replicas[name]
-        if replica.state is State.LOADING:
-            replica.state, replica.slots = State.LOADED, slots
-            replica.asked = replica.asleep = replica.drains = False
-            replica.loaded_at = replica.used_at = now
-            replica.load_seconds = now - replica.started_at
-
-    def ended(self, name: str, now: float, why: str = "", *, hopeless: bool = False) -> None:
+    def ended(self, replica: Replica, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The process has ended, for the reason `why` if nobody asked for it; `hopeless` if another one would, too."""
-        replica = self.replicas[name]
         state, replica.state = replica.state, State.UNLOADED
         replica.is_stuck = False
         replica.is_measured = False
@@ -205,13 +157,12 @@ class Roster:
         replica.tries += 1
         replica.why = why
         if hopeless or replica.tries >= TRIES:
-            self.failed(name, now, why)
+            self.failed(replica, now, why)
         else:
             replica.retry_at = now + FIRST_PAUSE * 2 ** (replica.tries - 1)
 
-    def failed(self, name: str, now: float, why: str) -> None:
+    def failed(self, replica: Replica, now: float, why: str) -> None:
         """The model, which has no process, cannot be loaded."""
-        replica = self.replicas[name]
         replica.state, replica.failed_at, replica.asked, replica.why = State.FAILED, now, False, why
         for one in self.workers(replica.of):  # the others go on as they are
             one.renews = one.drains = False
@@ -223,7 +174,7 @@ class Roster:
         """A worker elsewhere serves a model; the one of that name, if there was one before."""
         replica = self.replicas.get(name)
         if replica is not None and replica.of != of:
-            self.forget(name)
+            self.forget(replica)
             replica = None
         if replica is None:
             replica = self.replicas[name] = Replica(name, of, is_remote=True)
@@ -232,24 +183,15 @@ class Roster:
         replica.loaded_at = replica.used_at = now
         replica.is_stuck = False
         for one in [one for one in self.workers(of) if one.is_remote and not one.is_listed]:
-            self.forget(one.name)  # it was there for its name only
+            self.forget(one)  # it was there for its name only
 
-    def went(self, name: str, now: float, why: str) -> None:
-        """A worker elsewhere cannot be used. Its requests go on as long as their connections do."""
-        replica = self.replicas[name]
-        replica.state, replica.failed_at, replica.why = State.UNLOADED, now, why
-        replica.is_stuck = False
-        replica.running.clear()
-
-    def forget(self, name: str) -> None:
+    def forget(self, replica: Replica) -> None:
         """A worker elsewhere is not expected any more. The last one stays, under its model's name: that is known."""
-        replica = self.replicas.pop(name)
+        del self.replicas[replica.name]
         others = [one for one in self.workers(replica.of) if one is not replica]
         if not others:
             replica.name, replica.is_listed = replica.of, False
             self.replicas[replica.name] = replica
-            for ticket in replica.waiting:
-                ticket.name = replica.name
             return
         self._workers[replica.of].remove(replica)
         heir = next((one for one in others if one.state is not State.FAILED), None)
@@ -258,7 +200,7 @@ class Roster:
             return
         heir.waiting |= replica.waiting
         for ticket in replica.waiting:
-            ticket.name = heir.name
+            ticket.replica = heir
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -406,15 +348,8 @@ class Roster:
         self._actions.append(Stop(replica.name, kill))
 
     def _refuse_all(self, replica: Replica, why: str) -> None:
-        self._actions += [refusal(replica, ticket, why) for ticket in replica.waiting]
+        self._actions += [Refuse(ticket, why) for ticket in replica.waiting]
         replica.waiting.clear()
-
-    def _forgive(self, replica: Replica) -> None:
-        replica.state, replica.tries, replica.retry_at, replica.why = State.UNLOADED, 0, -math.inf, ""
 
     def _again_at(self, at: float) -> None:
         self.next_at = min(self.next_at, at)
-
-
-def refusal(replica: Replica, ticket: Ticket, why: str) -> Refuse:
-    return Refuse(ticket, why, "worker_unreached") if replica.is_remote else Refuse(ticket, why)

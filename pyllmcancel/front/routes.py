@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -147,7 +148,7 @@ def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
         used_at = max(one.used_at for one in workers)
         entry["waiting"] = sum(len(one.waiting) for one in workers)
         entry["running"] = sum(len(one.running) for one in workers)
-        entry["used_seconds_ago"] = None if used_at < 0 else round(keeper.now() - used_at, 3)
+        entry["used_seconds_ago"] = None if used_at < 0 else round(time.monotonic() - used_at, 3)
     return entry
 
 
@@ -177,7 +178,7 @@ def status_of(keeper: Keeper, model: Replica, *, all_seen: bool = True) -> Entry
         status |= {"stage": process.stage, "progress": process.progress}
     elif status["value"] == "loading":
         status |= {"stage": "waiting", "progress": None}
-        if all_seen and (reason := reason_to_wait(model, keeper.roster.replicas.values(), keeper.now())):
+        if all_seen and (reason := reason_to_wait(model, keeper.roster.replicas.values(), time.monotonic())):
             status["reason"] = reason
     if model.why and model.state in (State.FAILED, State.UNLOADED):
         status["error"] = model.why
@@ -269,25 +270,19 @@ async def metrics(request: Request, format: MetricsFormat = None) -> Response:  
 
 def labelled(texts: dict[str, str]) -> str:
     """Merge texts in Prometheus' format: the samples of a name stay together, each with the label of its text."""
-    heads: dict[str, list[str]] = {}
-    samples: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for label, text in texts.items():
-        name = ""
-        for line in text.splitlines():
+        known, name = set(families), ""
+        for line in filter(None, text.splitlines()):
             if line.startswith("#"):
                 name = line.split(" ", 3)[2]
-                if not samples.get(name) and line not in heads.setdefault(name, []):
-                    heads[name].append(line)
-            elif line:
-                begin, brace, rest = line.partition("{")
-                if brace:
-                    told = f"{begin}{{{label},{rest}"
-                else:
-                    begin, _, rest = line.partition(" ")
-                    told = f"{begin}{{{label}}} {rest}"
-                samples.setdefault(name, []).append(told)
-    lines = [line for name, some in samples.items() for line in (*heads.get(name, ()), *some)]
-    return "".join(f"{line}\n" for line in lines)
+                if name in known:
+                    continue
+            else:
+                begin, brace, rest = line.partition("{" if "{" in line else " ")
+                line = f"{begin}{{{label}{',' if brace == '{' else '} '}{rest}"  # noqa: PLW2901
+            families.setdefault(name, []).append(line)
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 def escaped(text: str) -> str:

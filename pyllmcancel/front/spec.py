@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,9 +46,18 @@ class Spec:
         return replica_of(self.worker)
 
     @property
+    def files(self) -> list[os.stat_result]:
+        """The facts of those of its files that are here."""
+        found = []
+        for path in () if self.path is None else shards(self.path):
+            with suppress(OSError):
+                found.append(path.stat())
+        return found
+
+    @property
     def size(self) -> int:
-        """The bytes of its files; 0 if they are not here."""
-        return 0 if self.path is None else sum(map(bytes_of, shards(self.path)))
+        """The bytes of its files that are here."""
+        return sum(one.st_size for one in self.files)
 
 
 Command = Callable[[Spec, Path], tuple[Sequence[str], Mapping[str, str]]]
@@ -179,10 +190,3 @@ def shards(path: Path) -> list[Path]:
         return [path]
     begin = path.stem[: part.start()]
     return [path.with_name(f"{begin}-{n:05}-of-{part[2]}{path.suffix}") for n in range(1, int(part[2]) + 1)]
-
-
-def bytes_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

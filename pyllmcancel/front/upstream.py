@@ -87,7 +87,7 @@ class WorkerConnection(asyncio.Protocol):
         self._was_reset = False
         self._error: Broken | None = None  # what comes is no body
         self._take: Take | None = None  # while `flow` waits
-        self._news: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()  # set when something has come, or the connection is closed
 
     @classmethod
     async def begin(
@@ -131,11 +131,11 @@ class WorkerConnection(asyncio.Protocol):
             except Broken as error:
                 self._error = error
         if self._take is None or self._done or self._error is not None:
-            self._tell()
+            self._news.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed, self._was_reset = True, isinstance(exc, ConnectionError)
-        self._tell()
+        self._news.set()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -203,13 +203,9 @@ class WorkerConnection(asyncio.Protocol):
 
     async def _next(self) -> None:
         """Wait until something has come, or the connection is closed."""
+        self._news.clear()
         self._transport.resume_reading()
-        self._news = asyncio.get_running_loop().create_future()
-        await self._news
-
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        await self._news.wait()
 
 
 async def to_socket(address: Address, make: Callable[[], C], data: bytes) -> C:

@@ -14,17 +14,22 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.front.child import Child, Write
+from pyllmcancel.front.child import Child
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
 from pyllmcancel.system import cpu_time
+
+if TYPE_CHECKING:
+    from pyllmcancel.front.keeper import Keeper
+    from pyllmcancel.front.spec import Spec
 
 logger = logging.getLogger("pyllmcancel.front")
 
 LOOK_EVERY = 0.05  # seconds between two looks while the model loads
 LOOK_LATER = 1.0  # and afterwards
+TRY_AGAIN = 0.25  # seconds until a request may go again to a worker elsewhere that did not take it
 STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as far as that is known
 HEALTH, MODELS = b"/health", b"/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
@@ -34,25 +39,10 @@ LAST_LINES = 12  # of a process' log, which say why it ended
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
-class Reports(Protocol):
-    """The part of the `Keeper` that workers report to."""
-
-    silence: float
-
-    def notify(self) -> None: ...
-    def is_ready(self, worker: Worker) -> None: ...
-    def has_answered(self, worker: Worker) -> None: ...
-    def is_stuck(self, worker: Worker) -> None: ...
-    def has_ended(self, process: ModelProcess, status: int) -> None: ...
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
-    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
-    def is_forgotten(self, worker: RemoteWorker) -> None: ...
-
-
 class Worker:
     """Used in the event loop only."""
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
         self.name = name  # its own; empty until it is known
         self.model = model  # that it serves; likewise
         self.address = address  # where it listens, and the key by which it knows the front
@@ -136,8 +126,10 @@ class Worker:
         """It serves no requests now; `silent` if it does not answer."""
 
     def end(self) -> asyncio.Future[Any]:
-        """Return a future of its end, or of the moment by which that should have come."""
-        raise NotImplementedError
+        """Have it asked at once. Return a future of its end, or of the moment at which it may be tried again."""
+        self._wanted.set()
+        seconds = TRY_AGAIN if self.pid is None else STUCK_SECONDS
+        return asyncio.ensure_future(asyncio.wait([self._task], timeout=seconds))
 
     async def wait(self) -> None:
         """Wait for its end."""
@@ -145,24 +137,15 @@ class Worker:
 
 
 class ModelProcess(Worker):
-    """One life of a model's process, with `environment` beside the variables of this one. `write` gets its log."""
+    """One life of a model's process, whose command has `environment` beside the variables of this one."""
 
     def __init__(
-        self,
-        name: str,
-        address: Address,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        write: Write,
-        keeper: Reports,
-        model: str,
+        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._write = write
         self._child = Child(command, self._take_lines, environment)
         self._killing: asyncio.TimerHandle | None = None
-        super().__init__(name, model, address, keeper)
+        super().__init__(spec.worker, spec.name, address, keeper)
         self._pause = LOOK_EVERY
 
     @property
@@ -171,7 +154,7 @@ class ModelProcess(Worker):
 
     def _take_lines(self, lines: list[str]) -> None:
         self.lines += lines
-        self._write([f"[{self.name}] {line}" for line in lines])
+        self._keeper.write([f"[{self.name}] {line}" for line in lines])
 
     async def _live(self) -> None:
         looking = asyncio.create_task(super()._live(), name=f"look at {self.name}")
@@ -197,19 +180,14 @@ class ModelProcess(Worker):
             self._keeper.is_ready(self)
         self._keeper.has_answered(self)
 
-    def stop(self, *, kill: bool, patience: float) -> None:
-        """End the process, at once or after a drain of `patience` seconds. Idempotent: a second signal ends drains."""
+    def stop(self, *, kill: bool = False, patience: float, again: bool = False) -> None:
+        """End the process, at once or after a drain of `patience` seconds. Idempotent: only `again` ends a drain."""
         self.is_ready = False
-        if not self._stopped or kill:
+        if kill or again or not self._stopped:  # a second signal ends drains
             self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)
             self._child.signal(signal.SIGCONT)  # one that was stopped would not end before its patience is over
             self._kill_after(0.0 if kill else patience)
         self._stopped = True
-
-    def hurry(self, patience: float) -> None:
-        """End the process' drain."""
-        self._stopped = False
-        self.stop(kill=False, patience=patience)
 
     def _kill_after(self, seconds: float) -> None:
         if self._killing is not None:
@@ -221,18 +199,14 @@ class ModelProcess(Worker):
         self._child.signal(signal.SIGKILL)
         self._kill_after(LOOK_EVERY)
 
-    def end(self) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(asyncio.wait([self._task], timeout=STUCK_SECONDS))
-
 
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Reports) -> None:
+    def __init__(self, address: Address, keeper: Keeper) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
-        self._looked = asyncio.Event()  # of the next look; the one after has another event
         self._best_trip = float("inf")  # the shortest time of a question and its answer
         self._wanted.set()
 
@@ -240,11 +214,6 @@ class RemoteWorker(Worker):
     def shown(self) -> str:
         host = self.address.name or self.address.host
         return f"[{host}]:{self.address.port}" if ":" in host else f"{host}:{self.address.port}"
-
-    async def _look(self) -> None:
-        await super()._look()
-        looked, self._looked = self._looked, asyncio.Event()
-        looked.set()
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         now = self.answered_at = time.monotonic()
@@ -276,12 +245,6 @@ class RemoteWorker(Worker):
         """Use the worker no more."""
         self._stopped, self.is_ready = True, False
         self._task.cancel()
-        self._looked.set()
-
-    def end(self) -> asyncio.Future[Any]:
-        """Return a future of the next look, since the worker may be there again at once."""
-        self._wanted.set()
-        return asyncio.ensure_future(self._looked.wait())
 
 
 def reason_in(line: str) -> str:

@@ -20,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ ending, and the end of the frames, for an answer that has none.
 # The commands that are no reasons of a cancel: an idle request waits for foreground ones, or goes on.
 WAIT, GO = b"wait", b"go"
 DOES_NOT_GO_ON = 409  # the status for an answer that another server began, and this one would not continue alike
-STATE_SECONDS = 0.1  # between two looks at how far requests are
+STATE_SECONDS = 0.1  # between two looks at how far a request is
 LENGTH = b"content-length"
 
 
@@ -153,7 +153,9 @@ class WorkerLink:
         names = request.session, request.parent, request.supersede, request.priority
         size = request.n_prompt_tokens, len(request.choices), request.params.max_tokens
         self._write_soon(frame(ACCEPTED, as_json([names, size, request.adapters, promise])))
-        request.ended.add_done_callback(partial(self._ended, request, asyncio.get_running_loop()))
+        loop = asyncio.get_running_loop()
+        request.ended.add_done_callback(partial(self._ended, request, loop))
+        loop.call_later(STATE_SECONDS, self._send_state, request)
 
     def _ended(self, request: Request, loop: asyncio.AbstractEventLoop, _: Future[Ending]) -> None:
         """Have the ending of a cancelled request sent, from any thread: the application's answer takes longer."""
@@ -173,10 +175,14 @@ class WorkerLink:
             self._owed += frame(MARK, self._marks.mark(part, len(text), new))
         return text
 
-    def send_state(self) -> None:
-        """Send how far the request is, if that has changed or the front waits for its end; later if it lags."""
-        request = self._request
-        if request is None or request.ended.done() or not self._connection.keeps_up:
+    def _send_state(self, request: Request) -> None:
+        """Send how far the request is, again and again until it ends: if that has changed, or the front waits for its
+        end, and does not lag.
+        """
+        if request.ended.done():
+            return
+        asyncio.get_running_loop().call_later(STATE_SECONDS, self._send_state, request)
+        if not self._connection.keeps_up:
             return
         state = self._state_of(request)
         if state != self._last_state or request.cancellation.requested:
@@ -212,7 +218,20 @@ class WorkerLink:
         if request is None or self._has_ending or not request.ended.done():
             return b""
         self._has_ending = True
-        return frame(ENDED, as_json(ending_of(request, self._state_of(request))))
+        ending = request.ended.result()
+        told = {
+            "state": self._state_of(request),
+            "phase": ending.phase,
+            "finish_reason": ending.finish_reason,
+            "limit": ending.limit,
+            "reason": ending.cancel_reason,
+            "deadline": request.cancellation.deadline,
+            "retry_after": request.retry_after,
+            "superseded_by": request.superseded_by,
+            "error": ending.error,
+            "param": ending.param,
+        }
+        return frame(ENDED, as_json(told))
 
     def _write_soon(self, data: bytes) -> None:
         """Write with what else is written in this turn of the event loop."""
@@ -229,49 +248,11 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def ending_of(request: Request, state: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the request's last state, and its ending."""
-    ending = request.ended.result()
-    return {
-        "state": state,
-        "phase": ending.phase,
-        "finish_reason": ending.finish_reason,
-        "limit": ending.limit,
-        "reason": ending.cancel_reason,
-        "deadline": request.cancellation.deadline,
-        "retry_after": request.retry_after,
-        "superseded_by": request.superseded_by,
-        "error": ending.error,
-        "param": ending.param,
-    }
-
-
+@dataclass(frozen=True, slots=True)
 class Links:
-    """The links of a server. Used in the event loop only."""
+    """The part of a server that the links to its front need."""
 
-    def __init__(self, engine: Callable[[], Engine]) -> None:
-        self.engine = engine
-        self._links: set[WorkerLink] = set()
-        self._looking: asyncio.Task[None] | None = None
-
-    @contextmanager
-    def added(self, link: WorkerLink) -> Iterator[None]:
-        """Inside the block the link reports how far its request is."""
-        self._links.add(link)
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look(), name="report to the front how far requests are")
-        try:
-            yield
-        finally:
-            self._links.discard(link)
-
-    async def _look(self) -> None:
-        """Look at the requests for as long as there are links."""
-        while self._links:
-            await asyncio.sleep(STATE_SECONDS)
-            for link in self._links:
-                link.send_state()
-        self._looking = None
+    engine: Callable[[], Engine]
 
 
 class FrontLinks:
@@ -296,9 +277,8 @@ class FrontLinks:
         if delivered is not None and delivered.promise is not None:
             exchange.created_at = delivered.promise.created_at
         try:
-            with self._links.added(link):
-                await self._app(scope, link.receive, link.send)
-                await link.close()
+            await self._app(scope, link.receive, link.send)
+            await link.close()
         except BaseException:
             connection.drop()
             raise

@@ -21,15 +21,15 @@ class Replicas:
 
     def send(self, *names: Name, owner: str = "", weight: int = 0, to: str | None = None) -> Ticket:
         """Send a request to the chosen process, or to the one that is said."""
-        name = to or self.chosen(*names, owner=owner, weight=weight)
-        ticket = Ticket(name, 0.0, Claim("m", owner, names, weight))
+        worker = self.workers[to or self.chosen(*names, owner=owner, weight=weight)]
+        ticket = Ticket(worker, 0.0, Claim("m", owner, names, weight))
         self.places.note(ticket)
-        self.workers[ticket.name].running.add(ticket)
+        worker.running.add(ticket)
         return ticket
 
     def end(self, ticket: Ticket) -> None:
         self.places.drop(ticket)
-        self.workers[ticket.name].running.discard(ticket)
+        ticket.replica.running.discard(ticket)
 
     def use(self, *names: Name, owner: str = "", to: str) -> None:
         self.end(self.send(*names, owner=owner, to=to))
@@ -38,7 +38,7 @@ class Replicas:
 def test_requests_without_names_are_spread_and_none_waits_while_there_is_a_free_slot() -> None:
     replicas = Replicas("a", "b")
     sent = [replicas.send(weight=weight) for weight in (5, 5, 900, 5)]
-    assert [one.name for one in sent] == ["a", "b", "a", "b"]
+    assert [one.replica.name for one in sent] == ["a", "b", "a", "b"]
     replicas.end(sent[0])
     assert replicas.chosen() == "a"
 
@@ -53,7 +53,7 @@ def test_what_waits_goes_where_the_bodies_are_smaller() -> None:
     replicas = Replicas("a", "b")
     for weight in (900, 5, 5, 5):
         replicas.send(weight=weight)
-    assert [replicas.send(weight=100).name for _ in range(3)] == ["b"] * 3
+    assert [replicas.send(weight=100).replica.name for _ in range(3)] == ["b"] * 3
 
 
 def test_a_live_name_keeps_its_process_even_if_that_is_full() -> None:
@@ -139,7 +139,6 @@ def test_nothing_is_left_of_requests_without_lasting_names() -> None:
     for number in range(100):
         replicas.use((ID, str(number)), to="a")
     assert not any(replicas.places._seats.values())
-    assert not any(replicas.places._weights.values())
 
 
 def test_a_request_is_placed_by_its_key_then_its_parent_then_its_session() -> None:

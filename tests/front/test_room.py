@@ -154,10 +154,10 @@ async def test_a_shutdown_does_not_cut_the_drain_of_a_model_that_is_being_unload
     assert (await world.complete("a").end()).status == 200
     process = world.keeper.processes["a"]
     monkeypatch.setattr(process._child, "signal", lambda one: one == signal.SIGCONT or signals.append(one))
-    process.stop(kill=False, patience=60.0)
-    process.stop(kill=False, patience=60.0)
+    process.stop(patience=60.0)
+    process.stop(patience=60.0)
     assert signals == [signal.SIGTERM]  # a second one would end the drain
-    process.hurry(60.0)
+    process.stop(patience=60.0, again=True)
     assert signals == [signal.SIGTERM] * 2
     monkeypatch.undo()
     process.stop(kill=True, patience=0.0)

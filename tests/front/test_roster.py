@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pyllmcancel.front.roster as rules
-from pyllmcancel.front.replica import FAILED_SECONDS, Claim, State, Ticket
+from pyllmcancel.front.replica import FAILED_SECONDS, Claim, Replica, State, Ticket
 from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 
 GIB = 1 << 30
@@ -28,27 +28,27 @@ class Machine:
             self.roster.add(name, **spec)
 
     def want(self, name: str, *, idle: bool = False) -> Ticket:
-        return self.roster.want(name, self.now, Claim("", idle=idle))
+        return self.roster.want(self.replica(name), self.now, Claim("", idle=idle))
 
     def drop(self, ticket: Ticket, keep: float | None = None) -> None:
-        self.roster.drop(ticket, self.now, keep=keep)
+        ticket.drop(self.now, keep=keep)
 
     def after(self, seconds: float = 0.0) -> list[Action]:
         self.now += seconds
         actions = self.roster.decide(self.now)
         measured = [one for one in actions if isinstance(one, Measure) and self.measures]
         for one in measured:
-            self.roster.fits(one.name)
+            self.replica(one.name).fits()
         rest: list[Action] = [one for one in actions if one not in measured]
         return rest + self.after() if measured else rest
 
     def loaded(self, name: str, seconds: float = 1.0) -> list[Action]:
         self.now += seconds
-        self.roster.loaded(name, self.now)
+        self.replica(name).loaded(self.now)
         return self.after()
 
     def ended(self, name: str, why: str = "", *, hopeless: bool = False) -> list[Action]:
-        self.roster.ended(name, self.now, why, hopeless=hopeless)
+        self.roster.ended(self.replica(name), self.now, why, hopeless=hopeless)
         return self.after()
 
     def serve(self, name: str, seconds: float = 1.0) -> None:
@@ -71,8 +71,11 @@ class Machine:
         assert self.after(seconds) == [Stop(name, kill=False)]
         assert self.ended(name) == [Start(other)]
 
+    def replica(self, name: str) -> Replica:
+        return self.roster.replicas[name]
+
     def state(self, name: str) -> State:
-        return self.roster.replicas[name].state
+        return self.replica(name).state
 
 
 def test_a_request_that_comes_while_the_load_is_ended_starts_another() -> None:
@@ -222,7 +225,7 @@ def test_a_model_that_failed_is_tried_again_later_or_when_somebody_asks() -> Non
     machine.want("a")
     assert machine.after() == [Start("a")]
     machine.ended("a", "not a GGUF file", hopeless=True)
-    machine.roster.ask("a", machine.now)
+    machine.replica("a").ask(machine.now)
     assert machine.after() == [Start("a")]
 
 
@@ -295,21 +298,21 @@ class Simulation:
     def happen(self, kind: str, what: object) -> None:
         match kind, what:
             case "arrive", str(name):
-                ticket = self.roster.want(name, self.now, Claim(""))
+                ticket = self.roster.want(self.roster.replicas[name], self.now, Claim(""))
                 self.open.add(ticket)
                 if self.random.random() < 0.2:
                     self.at(self.random.expovariate(1.0), "leave", ticket)
             case "leave" | "done", Ticket() as ticket:
                 self.open.discard(ticket)
                 self.left.add(ticket)
-                self.roster.drop(ticket, self.now)
+                ticket.drop(self.now)
             case "loaded", (str(name), int(life)):
                 if self.lives.get(name) == life:
-                    self.roster.loaded(name, self.now)
+                    self.roster.replicas[name].loaded(self.now)
             case "measured", str(name):
-                self.roster.fits(name)
+                self.roster.replicas[name].fits()
             case "ended", str(name):
-                self.roster.ended(name, self.now)
+                self.roster.ended(self.roster.replicas[name], self.now)
 
     def act(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -373,7 +376,7 @@ def full_machine() -> Machine:
     """A machine with room for one model, which has one that is idle."""
     machine = Machine("a", "b", most=1)
     machine.drop(machine.want("a"))
-    machine.roster.ask("a", machine.now)
+    machine.replica("a").ask(machine.now)
     assert machine.after() == [Start("a")]
     machine.loaded("a", 0.0)
     machine.measures = False
@@ -386,7 +389,7 @@ def test_a_model_is_measured_before_another_has_to_go() -> None:
     assert machine.after() == [Measure("b")]
     machine.want("b")
     assert machine.after() == []  # it is being measured
-    machine.roster.fits("b")
+    machine.replica("b").fits()
     machine.hands_over("a", "b")
 
 
@@ -395,9 +398,9 @@ def test_an_answer_that_nobody_waits_for_any_more_fails_nothing() -> None:
     ticket = machine.want("b")
     assert machine.after() == [Measure("b")]
     machine.drop(ticket)
-    machine.roster.unfit("b", "it is no model", machine.now)
+    machine.roster.unfit(machine.replica("b"), "it is no model", machine.now)
     assert machine.after() == []
-    assert machine.roster.replicas["b"].state is State.UNLOADED
+    assert machine.state("b") is State.UNLOADED
     machine.want("b")
     assert machine.after() == [Measure("b")]
 
@@ -427,7 +430,7 @@ def with_replicas(*names: str, **options: float) -> Machine:
 def loaded_with_replicas(*names: str, **options: float) -> Machine:
     machine = with_replicas(*names, **options)
     for name in names:
-        machine.roster.ask(name, machine.now)
+        machine.replica(name).ask(machine.now)
         assert machine.after() == [Start(name)]
         assert machine.loaded(name) == [Start(f"{name}:2")]
         assert machine.loaded(f"{name}:2") == []
@@ -446,7 +449,7 @@ def test_a_load_that_nobody_waits_for_brings_no_replicas() -> None:
 def test_a_further_replica_makes_no_room_for_itself() -> None:
     machine = with_replicas("a", "b", room=3)
     for name in ("a", "b"):
-        machine.roster.ask(name, machine.now)
+        machine.replica(name).ask(machine.now)
     assert machine.after() == [Start("a"), Start("b")]
     assert machine.loaded("a") == [Start("a:2")]
     assert machine.loaded("b") == []
@@ -457,7 +460,7 @@ def test_a_further_replica_makes_no_room_for_itself() -> None:
 
 def test_replicas_that_load_give_way_with_their_model() -> None:
     machine = with_replicas("a", "b", room=2)
-    machine.roster.ask("b", machine.now)
+    machine.replica("b").ask(machine.now)
     machine.after()
     assert machine.loaded("b") == [Start("b:2")]
     machine.want("a")
@@ -478,7 +481,7 @@ def test_replicas_count_as_one_model() -> None:
 def test_replicas_sleep_together() -> None:
     machine = loaded_with_replicas("a")
     for name in ("a", "a:2"):
-        machine.roster.replicas[name].idle_after = machine.roster.replicas[name].usual_idle = 5.0
+        machine.replica(name).idle_after = machine.replica(name).usual_idle = 5.0
     used = machine.want("a:2")
     assert machine.after() == [Admit(used)]
     assert machine.after(60.0) == []
@@ -500,7 +503,7 @@ def test_a_replica_that_dies_comes_back_and_is_tried_three_times_beside_the_othe
         assert machine.roster.next_at == machine.now + 1.0
         assert machine.after(1.0) == [Start("a:2")]
         assert machine.ended("a:2", "signal 9") == []
-    machine.roster.ask("a:2", machine.now)
+    machine.replica("a:2").ask(machine.now)
     assert machine.after() == [Start("a:2")]
 
 
@@ -509,7 +512,7 @@ def test_a_rolling_restart_ends_with_a_process_that_cannot_be_started() -> None:
     machine.roster.renew("a")
     machine.hands_over("a", "a")
     assert machine.ended("a", "it does not fit", hopeless=True) == []
-    assert (machine.state("a"), machine.roster.replicas["a:2"].is_open) == (State.FAILED, True)
+    assert (machine.state("a"), machine.replica("a:2").is_open) == (State.FAILED, True)
 
 
 def test_the_only_process_of_a_model_is_started_anew_and_its_requests_wait() -> None:
@@ -527,20 +530,20 @@ def test_the_only_process_of_a_model_is_started_anew_and_its_requests_wait() -> 
 
 def test_a_replica_that_is_not_listed_any_more_is_not_loaded_again() -> None:
     machine = with_replicas("a")
-    machine.roster.ask("a", machine.now)
+    machine.replica("a").ask(machine.now)
     machine.after()
     assert machine.loaded("a") == [Start("a:2")]
-    machine.roster.replicas["a:2"].is_listed = False
+    machine.replica("a:2").is_listed = False
     assert machine.after() == [Stop("a:2", kill=True)]
     assert machine.ended("a:2") == []
 
 
 def test_unloading_refuses_those_who_wait_and_ends_the_process() -> None:
     machine = Machine("a")
-    machine.roster.ask("a", 0.0)
+    machine.replica("a").ask(0.0)
     ticket = machine.want("a")
     machine.after()
-    machine.roster.unload("a", "it was unloaded")
+    machine.roster.unload(machine.replica("a"), "it was unloaded")
     assert machine.after() == [Refuse(ticket, "it was unloaded"), Stop("a", kill=True)]
     machine.ended("a")
     assert machine.after() == []
