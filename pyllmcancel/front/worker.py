@@ -14,15 +14,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyllmcancel.front.child import Child
+from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
 from pyllmcancel.system import cpu_time
 
 if TYPE_CHECKING:
-    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.spec import Spec
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -39,10 +38,26 @@ LAST_LINES = 12  # of a process' log, which say why it ended
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
+class Reports(Protocol):
+    """The part of the `Keeper` that workers report to."""
+
+    silence: float
+    write: Write
+
+    def notify(self) -> None: ...
+    def is_ready(self, worker: Worker) -> None: ...
+    def has_answered(self, worker: Worker) -> None: ...
+    def is_stuck(self, worker: Worker) -> None: ...
+    def has_ended(self, process: ModelProcess, status: int) -> None: ...
+    def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
+    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
+    def is_forgotten(self, worker: RemoteWorker) -> None: ...
+
+
 class Worker:
     """Used in the event loop only."""
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
         self.name = name  # its own; empty until it is known
         self.model = model  # that it serves; likewise
         self.address = address  # where it listens, and the key by which it knows the front
@@ -140,7 +155,7 @@ class ModelProcess(Worker):
     """One life of a model's process, whose command has `environment` beside the variables of this one."""
 
     def __init__(
-        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper
+        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Reports
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self._child = Child(command, self._take_lines, environment)
@@ -203,7 +218,7 @@ class ModelProcess(Worker):
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Keeper) -> None:
+    def __init__(self, address: Address, keeper: Reports) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
