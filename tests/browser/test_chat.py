@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Locator, Page, Route, Tab, expect
-from tests.browser.scenes import answer_with, choose, exchange, file, say, sent_by
+from tests.browser.scenes import CHATS, answer_with, choose, exchange, file, say, sent_by
 from tests.support.http_process import ServerProcess
 
 STOPPED = re.compile(r"Cancelled explicitly by you · compute stopped after [\d.]+ (ms|s)")
@@ -38,7 +38,7 @@ def test_an_answer_is_stopped_and_shown_as_cut(page: Page, server: ServerProcess
 
 @pytest.mark.long
 def test_the_speed_is_shown_while_an_answer_is_written_and_after_it(page: Page) -> None:
-    say(page, "Tell me a long story")
+    ask_for_a_story(page)
     figures = answers(page).locator(".answer-figures")
     expect(page.locator("article[aria-busy=true] .answer-figures")).to_have_text(
         re.compile(r"[\d,]+ tokens ?[\d.,]+ tokens/s$")
@@ -121,10 +121,20 @@ def wait_for_text(page: Page) -> None:
     expect(page.locator("article[aria-busy=true]:not(:has(.waiting-line))")).to_contain_text(re.compile(r"\w{3}"))
 
 
+def ask_for_a_story(page: Page) -> None:
+    """Ask for an answer that does not end by itself: the small model's would be cut after two seconds of repetition."""
+
+    def ask(route: Route) -> None:
+        route.continue_(post_data=json.dumps(route.request.post_data_json | {"repetition_limit": 0}))
+
+    page.route(CHATS, ask)
+    say(page, "Tell me a long story")
+
+
 def begin_to_answer(page: Page) -> str:
     """Ask for a long answer, and return its request's id once it has begun."""
-    with page.expect_request("**/v1/chat/completions") as sent:
-        say(page, "Tell me a long story")
+    with page.expect_request(CHATS) as sent:
+        ask_for_a_story(page)
     wait_for_text(page)
     return str(sent.value.headers["x-request-id"])
 
