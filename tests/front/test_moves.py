@@ -64,6 +64,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture
 def crowd(many: ServerProcess) -> ServerProcess:
     """All of them serve, also the one that an earlier test has lost."""
+    many.http.post("/models/load", json={"model": "stdlib"})  # one that has failed would rest for half a minute
     all_serve(many)
     return many
 
