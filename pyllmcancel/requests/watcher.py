@@ -44,9 +44,8 @@ class Watcher:
     `cancel` is called in the watcher's thread, or in the one that calls `look`.
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
-    in a thread that holds the engine's lock. The last entry is no `Due`, but is called. The heap of deadlines
-    is touched by its own thread only. After `drop_engine` the thread calls
-    `shut_down`.
+    in a thread that holds the engine's lock. The last entry is no `Due`, but is called. The heap of deadlines is
+    touched by its own thread only. After `drop_engine` the thread calls `shut_down`.
     """
 
     def __init__(self, cancel: Callable[..., object], shut_down: Callable[[], object] = lambda: None) -> None:
