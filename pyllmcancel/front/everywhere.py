@@ -41,6 +41,9 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
         chosen = next((one for one in answering if one[1].status != NOT_FOUND), None)
         if chosen is None and len(answering) == len(workers):
             chosen = answering[0]
+        for one in answering:
+            if one is not chosen:
+                one[0].close()  # now: the chosen answer may be a long stream
         if chosen is None:
             raise unreached()
         exchange, head = chosen
