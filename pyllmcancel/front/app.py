@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
@@ -30,27 +27,26 @@ from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.connections import Connections
 from pyllmcancel.server.http.error_handlers import add_error_handlers
-from pyllmcancel.server.http.listening import quiet_about_files, url_of
+from pyllmcancel.server.http.listening import url_of
 from pyllmcancel.server.http.protocol import uvicorn_config
-from pyllmcancel.server.http.workers import Workers
-from pyllmcancel.server.limits import GIL_SECONDS, WORKERS
+from pyllmcancel.server.http.workers import Workers, post
+from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
 from pyllmcancel.server.responses.storage.store import Store
-from pyllmcancel.server.running.process import Supervision
+from pyllmcancel.server.running.supervised import SupervisedServer
 from pyllmcancel.server.streams import routes as streams_routes
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     import socket
-    from types import FrameType
+    from collections.abc import Sequence
 
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.requests import FrontRequest, FrontRequests
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.listening import Listener
     from pyllmcancel.server.running.key_rotation import Hangups
-    from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.streams.kept import KeptAnswer
     from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
@@ -140,61 +136,46 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     return app
 
 
-class RouterServer(uvicorn.Server):
+class FrontServer(SupervisedServer):
     """uvicorn, which ends after the models' processes have: they end the requests, each with its proper answer."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
-        super().__init__(config)
         self._keeper: Keeper = app.state.router.keeper
         self._state: FrontState = app.state.server
-        self._connections = connections
-        self._hangups = hangups
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._hurry = asyncio.Event()
-        self._supervision = Supervision.of(os.environ, lambda: self._keeper.health)
+        super().__init__(config, connections, hangups, self._state, lambda: self._keeper.health)
         self._reporting: asyncio.Task[None] | None = None
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(quiet_about_files)
-        if self._hangups is not None:
-            self._hangups.handled_by(self._loop, cast("ServerState", self._state))
-        await super().startup(sockets)
-        for listener in sockets or ():
+    def announce(self, listeners: Sequence[socket.socket]) -> None:
+        for listener in listeners:
             specs = list(self._keeper.catalog.specs.values())
             names = [one.name + (f" ({one.replicas} replicas)" if one.replicas > 1 else "") for one in specs]
             shown = ", ".join(names[:MAX_SHOWN]) + (", …" if len(names) > MAX_SHOWN else "")
             address = url_of(listener, secure=self.config.is_ssl)
             what = f"{len(names)} model{'s'[: len(names) != 1]}: {shown}" if names else "the models of its workers"
             logger.info("running on %s, with %s", address, what)
-        self._supervision.start()
         self._reporting = asyncio.create_task(self._report_ready(), name="report that the models are loaded")
-        gc.collect()
-        gc.freeze()
 
     async def _report_ready(self) -> None:
         while self._keeper.health == "loading":
             await self._keeper.next_change().wait()
-        self._supervision.look()
+        self.supervision.look()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; a second signal, of either kind, ends the drain."""
-        hurries = self.should_exit
-        super().handle_exit(sig, frame)
-        if hurries and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._keeper.hurry)
-            self._loop.call_soon_threadsafe(self._hurry.set)
+    def make_haste(self) -> None:
+        if self.loop is not None:
+            post(self.loop, self._keeper.hurry)
+        super().make_haste()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("ending: the models' processes end first")
-        self._supervision.stopping()
+        self.supervision.stopping()
         if self._reporting is not None:
             self._reporting.cancel()
-        self._connections.close()
+        self.connections.close()
         patience = self._state.config.drain + GRACE_SECONDS
-        await asyncio.gather(self._keeper.close(), self._state.engine.end_all(patience, self._hurry))
+        await asyncio.gather(self._keeper.close(), self._state.engine.end_all(patience, self.hurry))
+        self.force_exit = False  # the answers have ended, and uvicorn waits for their last bytes
         await super().shutdown(sockets)
-        self._supervision.stop()
+        self.supervision.stop()
 
 
 def serve_models(
@@ -207,13 +188,8 @@ def serve_models(
     hangups: Hangups | None,
 ) -> int:
     """Serve until a signal ends it; return the exit status. uvicorn raises the signal once more in the end."""
-    sys.setswitchinterval(GIL_SECONDS)
     connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
     app = create_router_app(config, keeper, store)
     settings = uvicorn_config(app, config, connections, certificate, patience=GRACE_SECONDS)
-    server = RouterServer(settings, app, connections, hangups)
-    try:
-        server.run(sockets=list(listeners))
-    finally:
-        gc.unfreeze()
+    FrontServer(settings, app, connections, hangups).serve_until_signal(listeners)
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyllmcancel.server.running.process import State, Supervision, beat_interval
+from pyllmcancel.server.running.supervised import State, Supervision, beat_interval
 
 pytestmark = pytest.mark.anyio
 LIMIT = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyllmcancel.errors import Error, UsageError
 
@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyllmcancel.server.config import ApiKey, ServerConfig
-    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.http.api_keys import KeyRing
 
     # The keys of clients, and those of administrators. Raises Error or OSError if they cannot be read.
     ReadKeys = Callable[[], tuple[tuple[ApiKey, ...], tuple[str, ...]]]
 
 logger = logging.getLogger("pyllmcancel.server")
+
+
+class HasKeys(Protocol):
+    """The part of a server's state that is needed here."""
+
+    config: ServerConfig
+    keys: KeyRing
 
 
 class Hangups:
@@ -38,14 +45,14 @@ class Hangups:
     def _remember(self, _number: int, _frame: FrameType | None) -> None:
         self._came_early = True
 
-    def handled_by(self, loop: asyncio.AbstractEventLoop, state: ServerState) -> None:
+    def handled_by(self, loop: asyncio.AbstractEventLoop, state: HasKeys) -> None:
         """Have each SIGHUP read the keys again from now on, and read them if one has come already."""
         loop.add_signal_handler(signal.SIGHUP, read_again, state, self._read)
         if self._came_early:
             read_again(state, self._read)
 
 
-def read_again(state: ServerState, read: ReadKeys) -> None:
+def read_again(state: HasKeys, read: ReadKeys) -> None:
     """Replace the keys. If that is impossible, the former keys stay valid, and the log says why."""
     try:
         api_keys, admin_api_keys = read()

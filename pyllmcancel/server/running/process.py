@@ -10,17 +10,13 @@ When the engine dies all requests have ended, and the server goes the same way, 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
 import socket
-import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -31,16 +27,14 @@ from pyllmcancel.front.remotes import Registering
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import Certificate, ServerConfig
 from pyllmcancel.server.http.connections import Connections
-from pyllmcancel.server.http.listening import Listener, is_unix, quiet_about_files, url_of
+from pyllmcancel.server.http.listening import Listener, is_unix, url_of
 from pyllmcancel.server.http.protocol import uvicorn_config
-from pyllmcancel.server.http.workers import post
-from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.first_steps import example_of, first_steps
 from pyllmcancel.server.running.key_rotation import Hangups
 from pyllmcancel.server.running.metrics import EngineMetrics
+from pyllmcancel.server.running.supervised import SupervisedServer
 from pyllmcancel.server.state import ServerState
-from pyllmcancel.server.timer import Timer
 
 if TYPE_CHECKING:
     from pyllmcancel.server.running.tracing import Tracing  # needs an extra
@@ -55,104 +49,18 @@ GRACE_SECONDS = 0.5
 LAST_RESORT_SECONDS = 10.0
 
 
-State = Literal["ok", "loading", "failed", "stalled", "draining"]  # the words of `/health`
-
-
-class Supervision:
-    """Reports that the server is ready, alive, or about to end. Used by the event loop only; never raises.
-
-    The `address` is the supervisor's datagram socket, a path or an abstract name after ``@``. A sign of life is sent
-    each `beat_every` seconds, if it wants any, but not while the `state`, as ``/health`` has it, is stalled or failed,
-    nor while the event loop is blocked.
-    """
-
-    def __init__(self, address: str | None, beat_every: float | None, state: Callable[[], State]) -> None:
-        self._address = address
-        self._beat_every = beat_every
-        self._state = state
-        self._listens = False
-        self._reported_ready = False
-        self._timer = Timer()
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str], state: Callable[[], State]) -> Supervision:
-        """Make one by systemd's variables. Sockets that are not AF_UNIX, as in virtual machines, are ignored."""
-        address = environment.get("NOTIFY_SOCKET", "")
-        return cls(address if address.startswith(("/", "@")) else None, beat_interval(environment), state)
-
-    def start(self) -> None:
-        """Note that the port listens. From now on `look` reports, and signs of life are sent."""
-        self._listens = True
-        self._come()
-
-    def look(self) -> None:
-        """Report once that the server can serve, and each time that it lives."""
-        if not self._listens:
-            return
-        state = self._state()
-        news = []
-        if state == "ok" and not self._reported_ready:
-            self._reported_ready = True
-            news += ["READY=1", "STATUS=serving"]
-        if state in ("ok", "loading", "draining") and self._beat_every is not None:
-            news.append("WATCHDOG=1")
-        self._report(*news)
-
-    def stopping(self) -> None:
-        """Report that the server drains. Signs of life continue until `stop`."""
-        self._report("STOPPING=1", "STATUS=draining")
-
-    def stop(self) -> None:
-        """Idempotent."""
-        self._listens = False
-        self._timer.stop()
-
-    def _come(self) -> None:
-        self.look()
-        if self._beat_every is not None:
-            self._timer.start(self._beat_every, self._come)
-
-    def _report(self, *news: str) -> None:
-        if self._address is None or not news:
-            return
-        # An abstract name begins with a null, which cannot be in an environment variable.
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        try:
-            # A full socket, or a supervisor that has left, must not hold the event loop up.
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.setblocking(False)
-                sender.sendto("\n".join(news).encode(), address)
-        except OSError as error:
-            logger.warning("%s could not be reported to the supervisor: %s", ", ".join(news), error.strerror or error)
-
-
-def beat_interval(environment: Mapping[str, str]) -> float | None:
-    """Return half of the seconds that systemd waits, as it advises; None if it does not wait for this process."""
-    with suppress(ValueError):
-        process = environment.get("WATCHDOG_PID")
-        limit = int(environment.get("WATCHDOG_USEC", "0")) / 1e6
-        if limit > 0 and (process is None or int(process) == os.getpid()):
-            return limit / 2
-    return None
-
-
-class Server(uvicorn.Server):
+class Server(SupervisedServer):
     """uvicorn, with the engine's drain beside its own."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
-        super().__init__(config)
-        self._hangups = hangups
-        self._connections = connections
         self._state: ServerState = app.state.server
+        super().__init__(config, connections, hangups, self._state, lambda: self._state.health()["status"])
         self._state.on_load_failure = self._give_up
         self._state.on_stuck_load = self._end_by_the_signal
         self._state.on_engine_death = self._end_in_any_case
         self._registering: Registering | None = None
         self._drain = self._state.config.drain
         self._delay = self._state.config.drain_delay
-        self._hurry = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None  # set in `startup`
-        self._supervision = Supervision.of(os.environ, lambda: self._state.health()["status"])
         self.exit_status = 0
 
     def _give_up(self) -> None:
@@ -174,33 +82,18 @@ class Server(uvicorn.Server):
         # An alarm needs neither memory, nor the GIL, nor an event loop.
         signal.setitimer(signal.ITIMER_REAL, self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
         self._give_up()
-        self._make_haste()
-
-    def _make_haste(self) -> None:
-        """Called by any thread, and by signals' handlers."""
-        if self._loop is not None:
-            post(self._loop, self._hurry.set)
+        self.make_haste()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve, and hide the objects made so far, which stay for ever, from the garbage collector.
-
-        A full collection visits all objects with the GIL held: 50 ms for those of the imports alone, in which no
-        request can be cancelled.
-        """
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(quiet_about_files)
-        if self._hangups is not None:
-            self._hangups.handled_by(self._loop, self._state)
         self._state.on_ready = partial(self._on_ready, sockets or ())
         await super().startup(sockets)
-        for listener in sockets or () if self._state.config.greets else ():
+
+    def announce(self, listeners: Sequence[socket.socket]) -> None:
+        for listener in listeners if self._state.config.greets else ():
             logger.info("running on %s", url_of(listener, secure=self.config.is_ssl))
-        self._supervision.start()
-        gc.collect()
-        gc.freeze()
 
     def _on_ready(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
-        self._supervision.look()
+        self.supervision.look()
         listeners = [one for one in listeners if not is_unix(one)]
         front, key = self._state.config.front, self._state.config.worker_key
         if front is not None and key is not None and listeners:
@@ -212,17 +105,10 @@ class Server(uvicorn.Server):
         for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, example=example):
             logger.info("%s", line)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; a second signal, of either kind, ends the drain."""
-        self.force_exit = self.should_exit
-        super().handle_exit(sig, frame)
-        if self.force_exit:
-            self._make_haste()
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._registering is not None:
             await self._registering.leave()
-        self._supervision.stopping()
+        self.supervision.stopping()
         uvicorn_logger.addFilter(says_what_it_waits_for)
         leaves = self._delay > 0 and not self.force_exit and self._state.health()["status"] == "ok"
         if leaves:
@@ -233,7 +119,7 @@ class Server(uvicorn.Server):
         if leaves:
             # Other servers can still reach the requests that are computed here.
             await self._unless_in_a_hurry(until_done(closing))
-        self._connections.close()
+        self.connections.close()
         closing.add_done_callback(self._end_blocked_soon)
         # Requests without a connection are drained, too: uvicorn waits for its tasks, unless a second signal came.
         drained = asyncio.create_task(until_done(closing))
@@ -246,7 +132,7 @@ class Server(uvicorn.Server):
             await self._last_words()
             await self.lifespan.shutdown()
         await closing
-        self._supervision.stop()
+        self.supervision.stop()
 
     async def _leave(self) -> None:
         """Serve for a while more; `/health` reports the drain, so that balancers send new requests elsewhere."""
@@ -256,19 +142,19 @@ class Server(uvicorn.Server):
 
     async def _unless_in_a_hurry(self, wait: Coroutine[Any, Any, None]) -> None:
         """Wait, but not after a second signal."""
-        tasks = [asyncio.create_task(wait), asyncio.create_task(self._hurry.wait())]
+        tasks = [asyncio.create_task(wait), asyncio.create_task(self.hurry.wait())]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
 
     async def _last_words(self) -> None:
         """Let answers end: a task that is cancelled with the event loop, in whatever it does, leaves a traceback."""
-        self._connections.end_blocked()
+        self.connections.end_blocked()
         if tasks := list(self.server_state.tasks):
             await asyncio.wait(tasks, timeout=GRACE_SECONDS)
 
     def _end_blocked_soon(self, _: asyncio.Task[None]) -> None:
-        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._connections.end_blocked)
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self.connections.end_blocked)
 
 
 def says_what_it_waits_for(record: logging.LogRecord) -> bool:
@@ -294,21 +180,18 @@ def serve(
 ) -> int:
     """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded or the engine died.
 
-    uvicorn raises the signal once more when everything has ended: SIGINT becomes KeyboardInterrupt. `metrics`,
-    `loading`, `store` and `tracing` are as for `create_app`. Without `hangups` SIGHUP ends the process.
+    SIGINT becomes KeyboardInterrupt. `metrics`, `loading`, `store` and `tracing` are as for `create_app`. Without
+    `hangups` SIGHUP ends the process.
     """
-    sys.setswitchinterval(GIL_SECONDS)
     connections = Connections(*config.limits.connections(), proxies=config.trusted_proxies)
     app = create_app(config, metrics=metrics, loading=loading, store=store, tracing=tracing)
     settings = uvicorn_config(app, config, connections, certificate, patience=config.drain + 2 * GRACE_SECONDS)
     server = Server(settings, app, connections, hangups)
     level = uvicorn_logger.level
     try:
-        server.run(sockets=list(listeners))
+        server.serve_until_signal(listeners)
     finally:
         uvicorn_logger.setLevel(level)
         uvicorn_logger.removeFilter(says_what_it_waits_for)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        # Objects that are hidden from the collector are not freed at the exit either, and the model must be.
-        gc.unfreeze()
     return server.exit_status
