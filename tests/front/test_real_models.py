@@ -1,6 +1,7 @@
 """Two models of one machine, with all their real processes."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clients.model import write_patient_model
-from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, assert_ends_soon, fresh_id, until
+from tests.support.http_process import START_LIMIT, RawClient, ServerProcess, assert_ends_soon, events, fresh_id, until
 from tests.support.threads import N_THREADS
 
 pytestmark = pytest.mark.long
@@ -39,10 +40,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         for model in ("one", "other"):
             until(partial(status_of, process, model), lambda status: status == "loaded", START_LIMIT)
         yield process
-        process.signal(signal.SIGTERM)
-        pids = process.children()
-        assert process.wait() in (0, -signal.SIGTERM)
-        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def status_of(server: ServerProcess, model: str) -> str:
@@ -106,3 +103,18 @@ def test_a_killed_process_comes_back_and_goes_on(server: ServerProcess) -> None:
         first = server.http.get(f"/v1/requests/{mine}").json()["completion_tokens"]
         server.wait_for(mine, status="running", completion_tokens=lambda n: n > first)
         assert_ends_soon(server, mine, client.leave("close"), "decode")
+
+
+def test_a_second_signal_ends_the_drains_and_the_application_in_order(server: ServerProcess) -> None:
+    """The last test of this server."""
+    with RawClient(server.port) as client:
+        mine = client.post(model="one", **endless())
+        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        pids = server.children()
+        server.signal(signal.SIGINT)
+        server.wait_for_log("ending: the models' processes end first")
+        server.signal(signal.SIGINT)
+        assert '"code": "shutdown"' in events(client.answer())[-1]
+        assert server.wait() == 128 + signal.SIGINT
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert re.search(r"^\d\S+ .*Application shutdown complete", server.log, re.MULTILINE), "the front's own"
