@@ -111,7 +111,9 @@ async def test_a_cancel_is_an_event_and_no_error(traced: Traced) -> None:
     spans = traced.spans()
     (request,) = spans[REQUEST]
     assert request.status.status_code is StatusCode.UNSET
-    assert (request.attributes or {})["gen_ai.response.finish_reasons"] == ("cancelled",)
+    told_of = request.attributes or {}
+    assert told_of["gen_ai.response.finish_reasons"] == ("cancelled",)
+    assert (told_of["pyllmcancel.request.id"], told_of["pyllmcancel.request.priority"]) == ("mine", 0)
     (event,) = request.events
     attributes = dict(event.attributes or {})
     assert (event.name, attributes["pyllmcancel.cancel.reason"]) == ("cancelled", "explicit")

@@ -173,8 +173,8 @@ def _attributes(request: Request, ending: Ending, operation: str) -> dict[str, A
         "gen_ai.usage.output_tokens": usage.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
         "gen_ai.response.finish_reasons": reasons or [str(ending.finish_reason)],
-        "pyllmcancel.requests.request.id": request.id,
-        "pyllmcancel.requests.request.priority": request.priority,
+        "pyllmcancel.request.id": request.id,
+        "pyllmcancel.request.priority": request.priority,
     }
     if trace is not None:
         found |= {"http.request.method": "POST", "http.route": trace.path}
