@@ -33,15 +33,12 @@ KILLS = 40
 REPLICAS = 4
 N_CLIENTS = 6
 N_TOKENS = 48
-SILENCE, STOPPED = 3.0, 8.0  # seconds
+STOPPED = 30.0  # seconds; a stopped process counts as silent much earlier
 N_STOPS = 10  # of a hundred kills, how many stop a process instead
 N_CANCELS = 2  # of the requests that move, one in two is cancelled meanwhile
 N_AT_ONCE = REPLICAS // 2
 KILLS_OF_A_PROCESS = 2
-OPTIONS = (
-    *("--models-max", "0", "--replicas", str(REPLICAS), "--worker-silence", str(SILENCE)),
-    *("--parallel", "2", "--ctx-size", "4096", "--log-level", "warning"),
-)
+OPTIONS = ("--replicas", str(REPLICAS), "--parallel", "2", "--ctx-size", "4096", "--log-level", "warning")
 MODEL = "m1"
 # These fields are of one request, or of the moment; a moved answer's prompt may be in a cache, or not.
 VOLATILE = {"id", "created", "created_at", "completed_at", "timings", "prompt_tokens_details", "input_tokens_details"}
