@@ -9,6 +9,7 @@ import secrets
 import signal
 import ssl
 import sys
+import tempfile
 from pathlib import Path
 
 from pyllmcancel.cli.configuration import server_config
@@ -44,7 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
     # Not before: these imports take a second.
     from pyllmcancel.front.app import serve_models
     from pyllmcancel.front.child import to_stderr
-    from pyllmcancel.front.folder import socket_folder
     from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.remotes import Remotes
     from pyllmcancel.front.roster import Roster
@@ -54,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         store = open_store(config.storage, named=arguments.store is not None)
     roster = Roster(arguments.models_max or math.inf, arguments.models_memory * GIB or math.inf)
     try:
-        with socket_folder() as folder:
+        with tempfile.TemporaryDirectory(prefix="pyllmcancel-") as name:  # which nobody else may enter
+            folder = Path(name)
             (folder / KEY_FILE).write_text(key)
             keeper = Keeper(
                 catalog,

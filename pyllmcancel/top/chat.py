@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
 from rich.console import Console
 
 from pyllmcancel.front.child import bound
-from pyllmcancel.front.folder import socket_folder
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
 from pyllmcancel.top.client import message_in, plain, read_json, reason_of
 from pyllmcancel.top.keys import leave
@@ -60,7 +60,7 @@ def connected(model: str, api_key: str, console: Console) -> Iterator[httpx.Clie
         with httpx.Client(base_url=model.rstrip("/").removesuffix("/v1"), headers=headers, timeout=TIMEOUT) as client:
             yield client
         return
-    with socket_folder() as folder, started(model, folder, console) as path:
+    with TemporaryDirectory(prefix="pyllmcancel-") as folder, started(model, Path(folder), console) as path:
         transport = httpx.HTTPTransport(uds=str(path))
         with httpx.Client(base_url="http://localhost", transport=transport, timeout=TIMEOUT) as client:
             yield client
