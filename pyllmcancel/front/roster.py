@@ -224,7 +224,7 @@ class Roster:
         return actions
 
     def _look_at(self, replica: Replica, now: float) -> None:
-        """Change what becomes of a process with the time, or without those who waited for it."""
+        """Do what no event has done: end a load that nobody waits for, fail a worker that stays away, try one again."""
         is_beside = self._is_beside(replica)
         is_left = not (replica.wanted or is_beside)
         match replica.state:
