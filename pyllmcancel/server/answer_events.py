@@ -70,13 +70,6 @@ class AnswerEvents:
         """
         pinger = asyncio.create_task(self._ping(write), name=f"ping {self._stream.request.id}")
         try:
-            return await self._write_answer(write, error_for_reader)
-        finally:
-            # Before the end of the body: nothing may follow that.
-            pinger.cancel()
-
-    async def _write_answer(self, write: Write, error_for_reader: ErrorForReader) -> bool:
-        try:
             await self._write_events(write, OPENING, self._dialect.opening())
             async for batch in self._stream.batches():
                 chunks = [(delta, list(self._dialect.chunks(delta))) for delta in batch]
@@ -89,8 +82,12 @@ class AnswerEvents:
             is_read = error_for_reader(error) is not None
             await self.break_off(write if is_read else None, error)
             return is_read
-        await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")
-        return True
+        else:
+            await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")
+            return True
+        finally:
+            # Before the end of the body: nothing may follow that.
+            pinger.cancel()
 
     async def break_off(self, write: Write | None, error: Exception) -> None:
         """Write the last events of an answer that did not complete, if somebody reads them; it is stored as it is."""

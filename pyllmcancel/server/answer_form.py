@@ -66,27 +66,26 @@ OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLen
 MAX_PATHS = 16  # paths that are reported for one request
 
 
-def unenforced_of_form(schema: NamedSchema, form: ChatForm) -> list[str]:
-    """Return the parts of a schema that the grammar of its form lacks; InvalidRequestError if the schema is strict."""
-    return _checked(form.unenforced_of_answer[:MAX_PATHS], schema.param, strict=not schema.lenient)
-
-
-def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
-    """Return the parts of the callable tools that cannot be enforced; InvalidRequestError if a strict schema has one.
+def unenforced_parts(plan: ToolPlan, wanted: Form | None, form: ChatForm, *, is_free: bool) -> list[str]:
+    """Return the parts of the callable tools, and of the `wanted` form of a text that is not free, that cannot be
+    enforced; InvalidRequestError if a strict schema has one.
 
     Parts that no schema can enforce with this model are only reported: some forms of calls have no grammar, in others
     texts stand as they are, and all tools together may be too many for one grammar.
     """
-    if not form.unenforced:
-        return ["tools"]
-    found = [] if form.grammar else ["tools"]
+    found = ["tools"] if plan.may_call and not (form.unenforced and form.grammar) else []
     raw_texts = has_raw_texts(form.grammar)
-    for (place, tool), lost in zip(plan.tools, form.unenforced, strict=True):
+    tools = zip(plan.tools, form.unenforced, strict=True) if plan.may_call and form.unenforced else ()
+    for (place, tool), lost in tools:
         param = f"tools[{place}].function.parameters"
         found += _checked(lost[:MAX_PATHS], param, strict=tool.function.strict is True)
         if raw_texts:
             texts = unenforced(_texts_of(tool.function.parameters), lambda keyword, _: keyword not in OF_TEXTS)
             found += _checked(list(islice(texts, MAX_PATHS)), param, strict=False)
+    if isinstance(wanted, NamedSchema):
+        found += _checked(form.unenforced_of_answer[:MAX_PATHS], wanted.param, strict=not wanted.lenient)
+    if is_free and wanted is not None:
+        found.append(wanted.param)
     return list(dict.fromkeys(found))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
@@ -50,22 +50,12 @@ DRAFTS = "X-Draft"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The work for the engine, and how its answer is sent. The plan does not keep the body, which may be long."""
+    """The work for the engine. Neither the answer nor its dialect keeps the plan: its body may be long."""
 
-    incoming: Incoming[Any]  # the request, without its body
+    incoming: Incoming[LlamaFields]
     prompts: Sequence[Sequence[int]]
     params: GenerationParams
-    is_stream: bool
-    ping_interval: int | None  # seconds of silence before a ping, 0 or less for no pings; None: the server's default
     names: FieldNames  # the body's names of fields, by the engine's
-
-    @classmethod
-    def of(
-        cls, incoming: Incoming[LlamaFields], prompts: Sequence[Sequence[int]], params: GenerationParams, *more: Any
-    ) -> Self:
-        body, without = incoming.body, replace(incoming, body=cast("Any", None))
-        names = FieldNames(body.engine_names)
-        return cls(without, prompts, params, body.stream, body.sse_ping_interval, names, *more)
 
 
 async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptResponse:
@@ -75,9 +65,9 @@ async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptRespons
         streams.make_room(incoming.request.owner, keeping.name)
     stream = await submit(plan)
     link = link_of(incoming.http.scope)
-    if not plan.is_stream:
+    if not incoming.body.stream:
         return WholeResponse(stream, dialect, link)
-    own = plan.ping_interval
+    own = incoming.body.sse_ping_interval
     interval = incoming.state.config.sse_ping_interval if own is None else max(0, own)
     ahead = partial(incoming.state.engine.ahead_of, incoming.request)
     events = AnswerEvents(stream, dialect, interval, link, ahead)
@@ -96,7 +86,7 @@ async def submit(plan: Plan) -> AsyncStream:
     if link is not None and link.delivered is not None and link.delivered.promise is not None:
         params = replace(params, sampling=replace(params.sampling, seed=link.delivered.promise.seed))
     # An answer in one piece is read by this server, so it needs no bound.
-    bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if plan.is_stream else None
+    bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if incoming.body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
     with plan.names.in_errors():
         if is_laborious(prompts, params):

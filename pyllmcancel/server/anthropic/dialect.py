@@ -18,7 +18,6 @@ from pyllmcancel.server.anthropic.answer import (
     message_usage,
 )
 from pyllmcancel.server.anthropic.message_blocks import MessageBlocks
-from pyllmcancel.server.chat.answer_parser import parts_of
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.shapes import AnthropicErrorAnswer, anthropic_error
 from pyllmcancel.server.http.exchange import request_id_of
@@ -72,7 +71,7 @@ class MessagesDialect(Dialect):
 
     def chunks(self, delta: Delta) -> Iterator[BlockEvent]:
         self._last = delta
-        yield from self._blocks.feed(parts_of(self._parser, delta))
+        yield from self._blocks.feed(self._parser.feed(delta))
         if delta.finish_reason is not None:
             yield from self._blocks.close()
 

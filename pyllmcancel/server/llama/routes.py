@@ -14,7 +14,7 @@ from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.bodies import UNCHANGED, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_length, render
 from pyllmcancel.server.errors.shapes import LLAMA
@@ -131,7 +131,7 @@ async def respond(
     constraint = await answer_constraint(incoming, body.answer_schema())
     params = generation_params(body, state.config, biases, constraint)
     settings = partial(all_settings_json, params, state.engine.draft_sources, asked_settings(body), eog_tokens)
-    return await generate(Plan.of(incoming, prompts, params), LlamaDialect(incoming, settings))
+    return await generate(Plan(incoming, prompts, params, UNCHANGED), LlamaDialect(incoming, settings))
 
 
 @router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer))
@@ -161,7 +161,7 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
 
 @router.post("/apply-template", summary="The prompt that is made of a conversation", responses=answers(PromptAnswer))
 async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Response:
-    state, given = incoming.state, given_in(incoming.body.media)
+    state, given = incoming.state, given_in(incoming.body)
     check_asked(state, Gathered(given, "messages", incoming.request.owner))
 
     def work(pause: Pause) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.media.parts import MediaPart
+    from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.state import ServerState
 
 
@@ -78,8 +78,9 @@ class Gathered:
         return ApiError(400, message, param=self.param, code="invalid_media")
 
 
-def given_in(parts: Iterable[MediaPart]) -> list[Given]:
-    return [Given(part.marker, part.source, part.kind) for part in parts]
+def given_in(body: ChatBody) -> list[Given]:
+    """Return the pictures and sounds of all messages, in their order."""
+    return [Given(part.marker, part.source, part.kind) for message in body.messages for part in message.media]
 
 
 async def gathered(incoming: Incoming[Any], given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:

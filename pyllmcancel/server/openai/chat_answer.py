@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 from pydantic import Field
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning, parts_of
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, OpenAIDialect, ReturnedTokens
 from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, stop_details
@@ -113,7 +113,7 @@ class ChatDialect(OpenAIDialect):
             yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""}, self._logprobs([]))])
 
     def _changes(self, delta: Delta) -> Iterable[ChatChoiceChunk]:
-        changes = [change(part) for part in parts_of(self._parsers[delta.index], delta)]
+        changes = [change(part) for part in self._parsers[delta.index].feed(delta)]
         placed = self._ledgers[delta.index].take(delta)
         logprobs = self._logprobs(placed) if placed else None
         finish_reason = self._finish_reason(delta)
@@ -136,7 +136,7 @@ class ChatDialect(OpenAIDialect):
         return [self._choice(index, own) for index, own in enumerate(deltas)]
 
     def _choice(self, index: int, deltas: list[Delta]) -> ChatChoice:
-        parts = [part for delta in deltas for part in parts_of(self._parsers[index], delta)]
+        parts = [part for delta in deltas for part in self._parsers[index].feed(delta)]
         placed = [entry for delta in deltas for entry in self._ledgers[index].take(delta)]
         finish_reason = self._finish_reason(deltas[-1])
         assert finish_reason is not None

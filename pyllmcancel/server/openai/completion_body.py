@@ -21,7 +21,6 @@ from pyllmcancel.server.wire.tokens import check_tokens
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.wire.tokens import TextReader
 
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
@@ -114,15 +113,6 @@ class CompletionBody(OpenAIBody):
             raise InvalidRequestError(
                 "echo cannot be combined with a suffix: the answer does not continue the prompt", "echo"
             )
-
-    def limits(self, config: ServerConfig) -> dict[str, Any]:
-        prompt_logprobs = self.echo and self.most_logprobs is not None
-        return super().limits(config) | {"prompt_logprobs": prompt_logprobs, "token_healing": self.token_healing}
-
-    @property
-    def n_logprobs(self) -> int | None:
-        # Comparing answers needs their logprobs, even if the client does not get them.
-        return 0 if self.most_logprobs is None and self.n_generated > (self.n or 1) else self.most_logprobs
 
 
 class ReadPrompts(NamedTuple):

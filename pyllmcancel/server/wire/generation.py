@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.config import ServerConfig
+    from pyllmcancel.server.state import ServerState
 
 MAX_PREDICTED_PARTS = 1_024
 
@@ -51,10 +52,6 @@ class PredictedText(RequestBody):
 class Prediction(RequestBody):
     type: Literal["content"]
     content: str | Annotated[list[PredictedText], Field(min_length=1, max_length=MAX_PREDICTED_PARTS, fail_fast=True)]
-
-    @property
-    def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
 MAX_ADAPTERS = 1_024
@@ -143,11 +140,6 @@ class LlamaFields(LoraFields, GeneratingBody):
     @property
     def only_warms(self) -> bool:
         return self.most_tokens == 0
-
-    @property
-    def engine_names(self) -> dict[str, str]:
-        """The body's names of fields, by the engine's, where the two differ."""
-        return {}
 
     def limits(self, config: ServerConfig) -> dict[str, Any]:
         """Return the fields of GenerationParams that are made of these, within the limits of the server."""
@@ -287,18 +279,15 @@ class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
         raise NotImplementedError
 
     @property
-    def n_logprobs(self) -> int | None:
-        """As `most_logprobs`, for the engine."""
-        return self.most_logprobs
-
-    @property
     def predicted(self) -> str:
         """The predicted text; empty if there is none, or if nothing is to be drafted."""
-        return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text
+        content = "" if self.prediction is None or self.draft_max == 0 else self.prediction.content
+        return content if isinstance(content, str) else "".join(part.text for part in content)
 
     @property
-    def engine_names(self) -> dict[str, str]:
-        return {} if self.form is None else {"grammar": self.form.param}
+    def limit_field(self) -> str | None:
+        """The field that limits tokens; None if there is none."""
+        return "min_tokens" if self.min_tokens else None if self.allowed_token_ids is None else "allowed_token_ids"
 
     def check(self, engine: Engine) -> None:
         options = None if self.options is None else self.options.num_ctx
@@ -313,40 +302,33 @@ class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
             raise InvalidRequestError("the sampler infill cannot be combined with limits on tokens", self.limit_field)
 
     def generation_params(
-        self, config: ServerConfig, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+        self, state: ServerState, constraint: ConstraintFactory | None, prediction: tuple[int, ...], **more: Any
     ) -> GenerationParams:
-        """Return the parameters of generation, with the server's defaults for those that the client leaves open."""
+        """Return the parameters of generation, with the server's defaults for those that the client leaves open, and
+        with `more`. Limits on tokens are added to the constraint.
+        """
+        stop_tokens = frozenset(self.stop_token_ids or ())
+        if self.limit_field:
+            n_vocab = state.engine.model.n_vocab
+            allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
+            if allowed is not None and max(allowed) >= n_vocab:
+                message = f"token {max(allowed)} is not in the vocabulary of {n_vocab:,}"
+                raise InvalidRequestError(message, "allowed_token_ids")
+            ending = stop_tokens.union(state.eog_tokens)
+            constraint = TokenLimits(n_vocab, allowed, ending, self.min_tokens or 0, constraint)
+        n_logprobs = self.most_logprobs
+        if n_logprobs is None and self.n_generated > (self.n or 1):
+            n_logprobs = 0  # comparing answers needs their logprobs, even if the client does not get them
         grammar = self.form.text if isinstance(self.form, Gbnf) else ""
-        given = self.given() | {"grammar": grammar, "n_logprobs": self.n_logprobs}
+        given = self.given() | {"grammar": grammar, "n_logprobs": n_logprobs}
         return GenerationParams(
-            sampling=replace(config.request_defaults(), **given),
+            sampling=replace(state.config.request_defaults(), **given),
             n=self.n_generated,
             constraint=constraint,
             prediction=prediction,
-            **self.limits(config),
+            all_visible=self.skip_special_tokens is False,
+            stop_tokens=stop_tokens,
+            stop_shown=bool(self.include_stop_str_in_output),
+            **self.limits(state.config),
+            **more,
         )
-
-    def limits(self, config: ServerConfig) -> dict[str, Any]:
-        return super().limits(config) | {
-            "all_visible": self.skip_special_tokens is False,
-            "stop_tokens": frozenset(self.stop_token_ids or ()),
-            "stop_shown": bool(self.include_stop_str_in_output),
-        }
-
-    @property
-    def limit_field(self) -> str | None:
-        """The field that limits tokens; None if there is none."""
-        return "min_tokens" if self.min_tokens else None if self.allowed_token_ids is None else "allowed_token_ids"
-
-    def token_limits(
-        self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
-    ) -> ConstraintFactory | None:
-        """Return `form` with the limits on tokens, which are of a vocabulary of `n_vocab`."""
-        if not self.limit_field:
-            return form
-        allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
-        if allowed is not None and max(allowed) >= n_vocab:
-            message = f"token {max(allowed)} is not in the vocabulary of {n_vocab:,}"
-            raise InvalidRequestError(message, "allowed_token_ids")
-        ending = frozenset(eog_tokens) | frozenset(self.stop_token_ids or ())
-        return TokenLimits(n_vocab, allowed, ending, self.min_tokens or 0, form)
