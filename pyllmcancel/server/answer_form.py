@@ -21,7 +21,6 @@ from pyllmcancel.server.wire.form import Gbnf
 
 if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
-    from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
@@ -43,21 +42,17 @@ async def answer_constraint(
     """
     if form is None or isinstance(form, Gbnf):
         return None
-    state = incoming.state
+    state, guidance = incoming.state, incoming.state.guidance
     if isinstance(form, NamedRule):
-        work = partial(state.guidance.compile_rule, form)
-    else:
-        lost = list(islice(unenforced(form.schema, guidance_knows), MAX_PATHS))
-        note_unenforced(incoming, _checked(lost, form.param, strict=not form.lenient))
-        work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
-    return await incoming.prepare(work, state.preparers)
+        return await incoming.prepare(partial(guidance.compile_rule, form), state.preparers)
+    lost = list(islice(unenforced(form.schema, guidance_knows), MAX_PATHS))
+    note_unenforced(incoming, _checked(lost, form.param, strict=not form.lenient))
 
+    def compiled(pause: Pause) -> Guide:
+        schema = form._replace(schema=enforceable(form.schema, guidance_knows)) if form.lenient else form
+        return guidance.compile(schema, before=BLANKS if after_reasoning else "", pause=pause)
 
-def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:
-    """Compile the form. This takes milliseconds, so it belongs into a thread."""
-    if schema.lenient:
-        schema = schema._replace(schema=enforceable(schema.schema, guidance_knows))
-    return guidance.compile(schema, before=before, pause=pause)
+    return await incoming.prepare(compiled, state.preparers)
 
 
 logger = logging.getLogger("pyllmcancel.server")

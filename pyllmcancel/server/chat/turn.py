@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -16,7 +17,7 @@ from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
 from pyllmcancel.server.answer_form import answer_constraint, note_unenforced, unenforced_parts
-from pyllmcancel.server.bodies import FieldNames, check_size
+from pyllmcancel.server.bodies import FieldNames, json_value
 from pyllmcancel.server.chat.answer_parser import AnswerParser
 from pyllmcancel.server.chat.body import NamedTool
 from pyllmcancel.server.errors.responses import ApiError
@@ -115,7 +116,10 @@ def prompt_tokens(
 ) -> Sequence[int]:
     """Return the tokens of a rendered conversation, all or the `last`, with those of its pictures and sounds."""
     if not asked:
-        return state.texts.chat(prompt, "messages", pause, must_fit=must_fit, last=last)
+        tokens = state.texts.tokens(prompt, "messages", pause, parse_special=True, must_fit=must_fit, last=last)
+        # Templates spell special tokens, often the first one (bos), which must not stand twice.
+        bos = state.engine.model.special_tokens.get("bos")
+        return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
     if last:
         raise InvalidRequestError("a conversation with pictures or sounds is not truncated", "truncate_prompt_tokens")
     if must_fit:
@@ -265,10 +269,7 @@ def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _object(arguments: str) -> str:
     """Return arguments as an object, the only type that templates take. Anything else is put into an object."""
-    try:
-        check_size(arguments.encode(), MAX_ARGUMENT_VALUES)
-        if isinstance(json.loads(arguments), dict):
+    with suppress(UnicodeEncodeError, ApiError):
+        if isinstance(json_value(arguments.encode(), MAX_ARGUMENT_VALUES), dict):
             return arguments
-    except (ValueError, ApiError):
-        pass
     return json.dumps({"malformed": arguments} if arguments else {})

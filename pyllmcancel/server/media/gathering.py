@@ -110,8 +110,11 @@ def read_files(state: ServerState, asked: Gathered, must_fit: bool, pause: Pause
     found: list[Media] = []
     limits = limits_of(state)
     for place, one in enumerate(asked.given):
+        pause()
         try:
-            found.append(_media(one, state, pause))
+            data = sources.read(one.source, state.config.media)
+            pause()
+            found.append(Media.of(one.kind or (MediaKind.AUDIO if is_sound(data) else MediaKind.IMAGE), data))
             check(found[place], place, limits, pause, whole=False)
         except (BadMedia, MediaError) as error:
             raise asked.error(place, error) from None
@@ -196,14 +199,6 @@ def media_tokens(
             room=state.media_room,
             pause=pause,
         )
-
-
-def _media(one: Given, state: ServerState, pause: Pause) -> Media:
-    pause()
-    data = sources.read(one.source, state.config.media)
-    pause()
-    kind = one.kind or (MediaKind.AUDIO if is_sound(data) else MediaKind.IMAGE)
-    return Media.of(kind, data)
 
 
 def in_order(prompt: str, places: Mapping[str, int], marker: str, param: str) -> tuple[str, list[int]]:

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from pyllmcancel.events import FinishReason
 from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.logprobs import token_logprobs
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, OpenAIDialect, ReturnedTokens
-from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
+from pyllmcancel.server.openai.logprobs import ChatLogprobs
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, stop_details
 from pyllmcancel.server.wire.usage import UsageAnswer
 
@@ -151,7 +152,9 @@ class ChatDialect(OpenAIDialect):
 
     def _logprobs(self, placed: Iterable[Placed]) -> ChatLogprobs | None:
         """Return the logprobs, which are null only if they were not asked for."""
-        return chat_shape(self._model, placed) if self._wants_logprobs else None
+        if not self._wants_logprobs:
+            return None
+        return {"content": [token_logprobs(self._model, entry) for _, entry in placed], "refusal": None}
 
     def _message(self, parts: Sequence[Part]) -> AssistantMessage:
         text = "".join(part.text for part in parts if isinstance(part, Content))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
 
-from pyllmcancel.server.chat.logprobs import ChatTokenLogprob, Placed, escaped, finite, token_logprobs
+from pyllmcancel.server.chat.logprobs import ChatTokenLogprob, Placed, escaped, finite
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
@@ -104,11 +104,6 @@ def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs:
         "top_logprobs": [row.top for row in rows],
         "text_offset": [row.offset for row in rows],
     }
-
-
-def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs:
-    """Return the `logprobs` of ``/v1/chat/completions``."""
-    return {"content": [token_logprobs(model, entry) for _, entry in placed], "refusal": None}
 
 
 def legacy_name(piece: bytes) -> str:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.params import GenerationParams
+from pyllmcancel.requests.params import REPETITION_LIMIT, GenerationParams
 from pyllmcancel.server.limits import MAX_FIELD_PATH
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, TokenId, optional, seconds
 from pyllmcancel.server.wire.form import FormFields, Gbnf
@@ -143,9 +143,10 @@ class LlamaFields(LoraFields, GeneratingBody):
 
     def limits(self, config: ServerConfig) -> dict[str, Any]:
         """Return the fields of GenerationParams that are made of these, within the limits of the server."""
+        repetition = REPETITION_LIMIT if self.repetition_limit is True else self.repetition_limit
         return {
             "max_tokens": 0 if self.prefetch else config.limited(self.most_tokens),
-            "repetition_limit": config.repetition(self.repetition_limit),
+            "repetition_limit": config.repetition_limit if repetition is None else repetition,
             "stop": tuple(text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or ()) if text),
             "timeout": self.timeout,
             "queue_timeout": self.queue_timeout,
@@ -265,10 +266,6 @@ class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
         return self
 
     @property
-    def includes_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
-
-    @property
     def n_generated(self) -> int:
         """The number of choices that are generated for each prompt."""
         return self.n or 1
@@ -294,7 +291,7 @@ class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
         for name, given in (("num_ctx", self.num_ctx), ("options.num_ctx", options)):
             if given is not None and given > engine.n_ctx:
                 self.ignore(name)
-        if self.includes_usage and not self.stream:
+        if self.stream_options is not None and self.stream_options.include_usage and not self.stream:
             raise InvalidRequestError("stream_options are for streams only", "stream_options")
         if isinstance(self.form, Gbnf) and self.limit_field:
             raise InvalidRequestError("a grammar cannot be combined with other limits on tokens", self.limit_field)
