@@ -80,7 +80,9 @@ class OpenAIWording:
     def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
         """Write an EmbeddingEntry. NumPy writes its thousands of numbers."""
         numbers = cut(embedding, self._dimensions)
-        shown = f'"{base64_numbers(numbers)}"' if self._base64 else json_numbers(numbers)
+        # Base64 is of little-endian 32-bit floats.
+        encoded = b64encode(np.ascontiguousarray(numbers, "<f4").data).decode("ascii") if self._base64 else None
+        shown = json_numbers(numbers) if encoded is None else f'"{encoded}"'
         return f'{{"object":"embedding","index":{index},"embedding":{shown}}}'
 
     def whole(self, entries: Sequence[str], usage: Usage) -> str:
@@ -144,11 +146,6 @@ async def texts_answer(wording: Wording, stream: AsyncStream) -> Response:
 def json_numbers(embedding: NDArray[np.float32]) -> str:
     """Return a JSON array of the shortest numbers that have the same value in 32 bits."""
     return f"[{','.join(embedding.astype(np.str_).tolist())}]"
-
-
-def base64_numbers(embedding: NDArray[np.float32]) -> str:
-    """Return the numbers as little-endian 32-bit floats in base64."""
-    return b64encode(np.ascontiguousarray(embedding, "<f4").data).decode("ascii")
 
 
 def cut(embedding: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:

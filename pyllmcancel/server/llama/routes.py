@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
+from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
@@ -35,6 +36,7 @@ from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
 from pyllmcancel.server.openapi.description import answers
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
+from pyllmcancel.server.wire.form import ANY_OBJECT
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
 
 if TYPE_CHECKING:
@@ -128,7 +130,10 @@ async def respond(
     """Submit a request, and answer in the requested form."""
     state, body = incoming.state, incoming.body
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
-    constraint = await answer_constraint(incoming, body.answer_schema())
+    # In llama-server, a request for JSON without a schema asks for an object.
+    schema = None if body.json_schema is None else body.json_schema or ANY_OBJECT
+    form = None if schema is None else NamedSchema(schema, "json_schema", lenient=True)
+    constraint = await answer_constraint(incoming, form)
     params = generation_params(body, state.config, biases, constraint)
     settings = partial(all_settings_json, params, state.engine.draft_sources, asked_settings(body), eog_tokens)
     return await generate(Plan(incoming, prompts, params, UNCHANGED), LlamaDialect(incoming, settings))

@@ -134,21 +134,22 @@ class ChatDialect(OpenAIDialect):
         return choice_chunk(index, {"role": "assistant", "content": None})
 
     def _whole_choices(self, deltas: Sequence[list[Delta]]) -> list[ChatChoice]:
-        return [self._choice(index, own) for index, own in enumerate(deltas)]
-
-    def _choice(self, index: int, deltas: list[Delta]) -> ChatChoice:
-        parts = [part for delta in deltas for part in self._parsers[index].feed(delta)]
-        placed = [entry for delta in deltas for entry in self._ledgers[index].take(delta)]
-        finish_reason = self._finish_reason(deltas[-1])
-        assert finish_reason is not None
-        return {
-            "index": index,
-            "message": self._message(parts),
-            "logprobs": self._logprobs(placed),
-            "finish_reason": finish_reason,
-            **stop_details(deltas[-1]),
-            **self._returned(deltas),
-        }
+        choices: list[ChatChoice] = []
+        for index, own in enumerate(deltas):
+            parts = [part for delta in own for part in self._parsers[index].feed(delta)]
+            placed = [entry for delta in own for entry in self._ledgers[index].take(delta)]
+            finish_reason = self._finish_reason(own[-1])
+            assert finish_reason is not None
+            choice: ChatChoice = {
+                "index": index,
+                "message": self._message(parts),
+                "logprobs": self._logprobs(placed),
+                "finish_reason": finish_reason,
+                **stop_details(own[-1]),
+                **self._returned(own),
+            }
+            choices.append(choice)
+        return choices
 
     def _logprobs(self, placed: Iterable[Placed]) -> ChatLogprobs | None:
         """Return the logprobs, which are null only if they were not asked for."""

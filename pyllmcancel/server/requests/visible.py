@@ -67,7 +67,7 @@ class Visible:
     def find_or_hold(self, request_id: str, hold: float = 0.0) -> Target | None:
         """Return the live request of this id, or the one that has ended last.
 
-        An answer's ``id`` field is accepted for the request's own id. An id that is not found is held for `hold`
+        An answer's ``id`` field stands for the request's own id, too. An id that is not found is held for `hold`
         seconds.
         """
         owner = self.owner

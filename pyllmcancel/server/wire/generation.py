@@ -1,7 +1,7 @@
 """The fields of bodies that generate: those that llama-server's dialect has, too, and those of OpenAI's two endpoints.
 Each is OpenAI's unless its description says otherwise.
 
-Other servers' fields for the same thing are accepted, too: llama-server's, vLLM's and Ollama's. Fields for the choice
+Other servers' fields for the same thing are known, too: llama-server's, vLLM's and Ollama's. Fields for the choice
 of tokens are in `sampling`, for the form of the answer in `form`; the rest is in `unknown_fields`.
 """
 
@@ -28,20 +28,6 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 MAX_PREDICTED_PARTS = 1_024
-
-DraftLimit = Annotated[
-    int | None,
-    Field(
-        ge=0,
-        le=MAX_INT,
-        validation_alias="speculative.n_max",
-        serialization_alias="speculative.n_max",
-        description=(
-            "llama-server's: limit of drafted tokens in a step, if it is below `--draft-max`; 0: nothing is drafted,"
-            " and nothing is taken from an earlier answer."
-        ),
-    ),
-]
 
 
 class PredictedText(RequestBody):
@@ -112,7 +98,14 @@ class LlamaFields(LoraFields, GeneratingBody):
     cache_prompt: bool | None = optional(
         "llama-server's: start from the longest cached prefix of the prompt (the default)."
     )
-    draft_max: DraftLimit = None
+    draft_max: int | None = optional(
+        "llama-server's: limit of drafted tokens in a step, if it is below `--draft-max`; 0: nothing is drafted, and"
+        " nothing is taken from an earlier answer.",
+        0,
+        MAX_INT,
+        validation_alias="speculative.n_max",
+        serialization_alias="speculative.n_max",
+    )
     id_slot: int | None = optional(
         "llama-server's: the slot from whose prefix the request goes on, with `--slot-save-path`; -1: any. Without"
         " that option it has no effect: every slot can use what any other has computed.",
@@ -131,6 +124,9 @@ class LlamaFields(LoraFields, GeneratingBody):
     timings_per_token: bool | None = optional("llama-server's: add timings to every event, not to the last one only.")
     return_progress: bool | None = optional("llama-server's: stream the progress while the prompt is computed.")
     return_tokens: bool | None = optional("llama-server's: add the generated tokens as `tokens`.")
+    n_keep: int | None = optional(f"llama-server's. {NO_EFFECT} no context is ever shifted.", -1, MAX_INT)
+    n_discard: int | None = optional(f"llama-server's. {NO_EFFECT} no context is ever shifted.", 0, MAX_INT)
+    n_cache_reuse: int | None = optional(f"llama-server's. {NO_EFFECT} cells are not moved.", 0, MAX_INT)
 
     @property
     def most_tokens(self) -> int | None:
@@ -194,7 +190,7 @@ class PromptCacheOptions(RequestBody):
     ttl: str | None = None
 
 
-class AcceptedFields(Sent):
+class FieldsWithoutEffect(Sent):
     """Fields that are known and have no effect on an answer, each with the reason why ignoring it is correct."""
 
     metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = optional(
@@ -206,9 +202,6 @@ class AcceptedFields(Sent):
         f"{NO_EFFECT} how long a prefix is kept is up to `--cache-ram` and `--cache-disk`."
     )
     prompt_cache_options: PromptCacheOptions | None = optional(f"{NO_EFFECT} any cached prefix is used anyway.")
-    n_keep: int | None = extra(f"{NO_EFFECT} no context is ever shifted.", -1, MAX_INT)
-    n_discard: int | None = extra(f"{NO_EFFECT} no context is ever shifted.", 0, MAX_INT)
-    n_cache_reuse: int | None = extra(f"{NO_EFFECT} cells are not moved.", 0, MAX_INT)
     cache_salt: Name | None = extra(f"vLLM's. {NO_EFFECT} cached prefixes are never shared between API keys.")
     request_id: Name | None = extra(f"vLLM's. {NO_EFFECT} `X-Request-Id` names a request.")
     spaces_between_special_tokens: bool | None = extra(
@@ -218,7 +211,7 @@ class AcceptedFields(Sent):
     keep_alive: float | str | None = extra(f"Ollama's. {NO_EFFECT} the model stays loaded.")
 
 
-class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
+class OpenAIBody(SamplingFields, FormFields, FieldsWithoutEffect, LlamaFields):
     """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}

@@ -93,8 +93,7 @@ class SamplerFields(Sent):
 # Keys of a JSON object are texts.
 BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
 MAX_STOPS = 64
-NOT_OPENAI = "Not in OpenAI's API."
-NO_EFFECT = "Accepted, and without effect:"
+NO_EFFECT = "Without effect:"
 
 # OpenAI's schema allows null for these, which means false.
 Switch = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
@@ -103,7 +102,7 @@ Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)
 
 def extra(meaning: str, *limits: float, **more: Any) -> Any:
     """Describe an optional field that OpenAI's API lacks."""
-    return optional(f"{NOT_OPENAI} {meaning}", *limits, **more)
+    return optional(f"Not in OpenAI's API. {meaning}", *limits, **more)
 
 
 def _as_object(biases: Any) -> Any:
