@@ -87,16 +87,6 @@ class CompletionBody(OpenAIBody):
     def most_logprobs(self) -> int | None:
         return self.logprobs if self.logprobs is not None else self.n_probs or None
 
-    @property
-    def prompts(self) -> list[str | list[int]]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if not self.prompt:
-            raise InvalidRequestError("the prompt is empty", "prompt")
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]
-        return list(self.prompt)
-
     def check(self, engine: Engine) -> None:
         super().check(engine)
         n = self.n or 1
@@ -125,7 +115,10 @@ class ReadPrompts(NamedTuple):
 
 def read_prompts(reader: TextReader, body: CompletionBody, pause: Pause) -> ReadPrompts:
     """Tokenize all texts of a body. Special tokens in a prompt are recognised, as editors expect."""
-    given = body.prompts
+    if not body.prompt and not isinstance(body.prompt, str):
+        raise InvalidRequestError("the prompt is empty", "prompt")
+    is_one = isinstance(body.prompt, str) or isinstance(body.prompt[0], int)
+    given: Any = [body.prompt] if is_one else body.prompt
     check_count(len(given), body.n_generated)
     if body.suffix:
         prompts = [_around_gap(reader, prompt, body.suffix, pause) for prompt in given]

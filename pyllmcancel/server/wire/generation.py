@@ -252,8 +252,11 @@ class OpenAIBody(SamplingFields, FormFields, FieldsWithoutEffect, LlamaFields):
 
     @model_validator(mode="after")
     def _with_other_names(self) -> OpenAIBody:
-        found: dict[str, Any] = {} if self.options is None else self.options.for_body()
-        for name, value in ({"n": self.n_cmpl} | found).items():
+        others: dict[str, Any] = {"n": self.n_cmpl}
+        if self.options is not None:
+            others |= {name: getattr(self.options, name) for name in (*SamplingFields.model_fields, "stop")}
+            others["n_predict"] = None if self.options.num_predict is None else max(self.options.num_predict, -1)
+        for name, value in others.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
         return self

@@ -149,8 +149,3 @@ class OllamaOptions(SamplingFields, RequestBody):
     num_ctx: int | None = optional("Without effect; reported if the context is smaller.", 0, MAX_INT)
     num_keep: int | None = optional("Without effect: no context is ever shifted.", -1, MAX_INT)
     stop: Stops = None
-
-    def for_body(self) -> dict[str, Any]:
-        """Return fields of a body, as far as the client set them."""
-        found = {name: getattr(self, name) for name in (*SamplingFields.model_fields, "stop")}
-        return found | {"n_predict": None if self.num_predict is None else max(self.num_predict, -1)}
