@@ -57,10 +57,7 @@ class AnswerEvents:
         self._ahead = ahead
         self._link = link
         self._written_at = 0.0
-
-    @property
-    def names_events(self) -> bool:
-        return self._dialect.names_events
+        self.names_events = dialect.names_events
 
     async def write_to(self, write: Write, error_for_reader: ErrorForReader) -> bool:
         """Pass the events to `write` as they come, and return whether the last one was written.
@@ -108,7 +105,7 @@ class AnswerEvents:
         *,
         end: bytes = b"",
     ) -> None:
-        text = b"".join(frame(event, named=self._dialect.names_events) for event in events) + end
+        text = b"".join(frame(event, named=self.names_events) for event in events) + end
         if self._link is not None:
             text = self._link.marked(part, text, new)
         if text:
@@ -125,20 +122,15 @@ class AnswerEvents:
                 continue
             self._written_at = time.monotonic()
             try:
-                ping = waiting(self._ahead()) + self._dialect.ping
+                ping, ahead = self._dialect.ping, self._ahead()
+                if ahead is not None:  # a comment says what the request waits for
+                    about = "" if ahead.seconds is None else f", about {ahead.seconds:.0f} s"
+                    ping = f": waiting, {ahead.position - 1} ahead{about}\n".encode() + ping
                 await write(ping if self._link is None else self._link.marked(NOTHING, ping))
             except OSError:
                 # Some servers report so that the client is gone.
                 self._stream.cancel(CancelReason.DISCONNECT)
                 return
-
-
-def waiting(ahead: Ahead | None) -> bytes:
-    """Return the comment, before a ping, that says what a request waits for; nothing if it does not wait."""
-    if ahead is None:
-        return b""
-    about = "" if ahead.seconds is None else f", about {ahead.seconds:.0f} s"
-    return f": waiting, {ahead.position - 1} ahead{about}\n".encode()
 
 
 async def encode_in_thread_if_long(stream: AsyncStream, word: Callable[[Usage], T]) -> T:

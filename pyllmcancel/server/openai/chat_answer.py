@@ -114,7 +114,19 @@ class ChatDialect(OpenAIDialect):
             yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""}, self._logprobs([]))])
 
     def _changes(self, delta: Delta) -> Iterable[ChatChoiceChunk]:
-        changes = [change(part) for part in self._parsers[delta.index].feed(delta)]
+        changes: list[MessageDelta] = []
+        for part in self._parsers[delta.index].feed(delta):
+            match part:
+                case Reasoning(text=text):
+                    changes.append({"reasoning_content": text})
+                case Content(text=text):
+                    changes.append({"content": text})
+                case CallBegins(index=index, name=name, id=call_id):
+                    function: CalledFunctionDelta = {"name": name, "arguments": ""}
+                    call: ToolCallDelta = {"index": index, "id": call_id, "type": "function", "function": function}
+                    changes.append({"tool_calls": [call]})
+                case Arguments(index=index, text=text):
+                    changes.append({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
         placed = self._ledgers[delta.index].take(delta)
         logprobs = self._logprobs(placed) if placed else None
         finish_reason = self._finish_reason(delta)
@@ -177,20 +189,6 @@ class ChatDialect(OpenAIDialect):
     def _finish_reason(self, delta: Delta) -> ChatFinish | None:
         called = self._parsers[delta.index].n_calls > 0
         return "tool_calls" if called and delta.finish_reason is FinishReason.STOP else FINISH.get(delta.finish_reason)
-
-
-def change(part: Part) -> MessageDelta:
-    """Return a part as a change of the message."""
-    match part:
-        case Reasoning(text=text):
-            return {"reasoning_content": text}
-        case Content(text=text):
-            return {"content": text}
-        case CallBegins(index=index, name=name, id=call_id):
-            function: CalledFunctionDelta = {"name": name, "arguments": ""}
-            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
-        case Arguments(index=index, text=text):
-            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
 def choice_chunk(

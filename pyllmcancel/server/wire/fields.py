@@ -266,8 +266,3 @@ class GeneratingBody(RequestBody):
     def end_user(self) -> str | None:
         """The client's own user, for ``--supersede user``."""
         return self.user or self.safety_identifier
-
-
-def seconds(milliseconds: int | None) -> float | None:
-    """Return a time limit of the wire; 0 and less mean no limit."""
-    return milliseconds / 1e3 if milliseconds is not None and milliseconds > 0 else None

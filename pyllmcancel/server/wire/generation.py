@@ -17,7 +17,7 @@ from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.params import REPETITION_LIMIT, GenerationParams
 from pyllmcancel.server.limits import MAX_FIELD_PATH
-from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, TokenId, optional, seconds
+from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, TokenId, optional
 from pyllmcancel.server.wire.form import FormFields, Gbnf
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 
@@ -139,6 +139,7 @@ class LlamaFields(LoraFields, GeneratingBody):
 
     def limits(self, config: ServerConfig) -> dict[str, Any]:
         """Return the fields of GenerationParams that are made of these, within the limits of the server."""
+        prompt_ms, predict_ms = self.t_max_prompt_ms or 0, self.t_max_predict_ms or 0
         repetition = REPETITION_LIMIT if self.repetition_limit is True else self.repetition_limit
         return {
             "max_tokens": 0 if self.prefetch else config.limited(self.most_tokens),
@@ -148,8 +149,8 @@ class LlamaFields(LoraFields, GeneratingBody):
             "queue_timeout": self.queue_timeout,
             "idle_timeout": self.idle_timeout,
             "reuse_prefix": self.cache_prompt is not False,
-            "max_prompt_seconds": seconds(self.t_max_prompt_ms),
-            "max_predict_seconds": seconds(self.t_max_predict_ms),
+            "max_prompt_seconds": prompt_ms / 1e3 if prompt_ms > 0 else None,
+            "max_predict_seconds": predict_ms / 1e3 if predict_ms > 0 else None,
             "min_indent": self.n_indent or 0,
             "prompt_progress": bool(self.return_progress) and self.stream,
             "draft_max": self.draft_max,
