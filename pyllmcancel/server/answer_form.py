@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.chat.grammar import has_raw_texts
+from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unenforced
 from pyllmcancel.errors import InvalidRequestError
@@ -22,14 +23,40 @@ from pyllmcancel.server.wire.form import Gbnf
 if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.guidance import Guide
+    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.chat.body import ToolPlan
+    from pyllmcancel.server.chat.body import ChatBody, ToolPlan
     from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
     from pyllmcancel.server.wire.form import Form
 
 
+logger = logging.getLogger("pyllmcancel.server")
+
 BLANKS = r"/[ \t\r\n]{0,32}/"
+OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
+MAX_PATHS = 16  # paths that are reported for one request
+
+
+async def chat_constraint(incoming: Incoming[ChatBody], form: ChatForm, *, is_free: bool) -> ConstraintFactory | None:
+    """Return the constraint of the answer's tokens, besides the form's own grammar; none if the text `is_free`. What is
+    not enforced is reported. Reasoning may have a budget of tokens, and a message at the end of it.
+    """
+    state, body, defaults = incoming.state, incoming.body, incoming.state.config.chat
+    note_unenforced(incoming, unenforced_parts(body.tool_plan, body.form, form, is_free=is_free))
+    has_before = form.thinking is not None or bool(form.triggers)  # reasoning, or calls
+    text = None
+    if not is_free and (not form.grammar or form.triggers):
+        text = await answer_constraint(incoming, body.form, after_reasoning=has_before)
+    thinking = None if body.thinking is None else body.thinking.budget_tokens
+    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens, thinking, defaults.reasoning_budget)
+    budget = next((n for n in budgets if n is not None), -1)  # -1: no limit
+    most = None if form.thinking is None or budget < 0 else budget
+    if most is None and not (text is not None and has_before):
+        return text
+    marks = [value for kind, value in form.triggers if kind == "word"]
+    message = defaults.reasoning_budget_message
+    return ChatGuide(state.engine.model, form.thinking, text, marks=marks, budget=most, message=message)
 
 
 async def answer_constraint(
@@ -55,21 +82,15 @@ async def answer_constraint(
     return await incoming.prepare(compiled, state.preparers)
 
 
-logger = logging.getLogger("pyllmcancel.server")
-
-OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
-MAX_PATHS = 16  # paths that are reported for one request
-
-
 def unenforced_parts(plan: ToolPlan, wanted: Form | None, form: ChatForm, *, is_free: bool) -> list[str]:
-    """Return the parts of the callable tools, and of the `wanted` form of a text that is not free, that cannot be
-    enforced; InvalidRequestError if a strict schema has one.
+    """Return the parts of the callable tools, and of the text's `wanted` form, that cannot be enforced;
+    InvalidRequestError if a strict schema has one. A text that `is_free` obeys nothing.
 
     Parts that no schema can enforce with this model are only reported: some forms of calls have no grammar, in others
     texts stand as they are, and all tools together may be too many for one grammar.
     """
     found = ["tools"] if plan.may_call and not (form.unenforced and form.grammar) else []
-    raw_texts = has_raw_texts(form.grammar)
+    raw_texts = plan.may_call and has_raw_texts(form.grammar)
     tools = zip(plan.tools, form.unenforced, strict=True) if plan.may_call and form.unenforced else ()
     for (place, tool), lost in tools:
         param = f"tools[{place}].function.parameters"

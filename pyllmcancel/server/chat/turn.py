@@ -12,11 +12,10 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
-from pyllmcancel.server.answer_form import answer_constraint, note_unenforced, unenforced_parts
+from pyllmcancel.server.answer_form import chat_constraint
 from pyllmcancel.server.bodies import FieldNames, json_value
 from pyllmcancel.server.chat.answer_parser import AnswerParser
 from pyllmcancel.server.chat.body import NamedTool
@@ -29,7 +28,6 @@ from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser, Model
     from pyllmcancel.chat.template import ChatForm, ChatTemplate
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.server.bodies import Incoming
@@ -65,7 +63,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     work = partial(read_chat, incoming, asked)
     workers = state.decoders if asked else state.preparers
     form, answers, tokens, prediction, is_free = await incoming.prepare(work, workers)
-    constraint = await constraint_of(incoming, form, is_free=is_free)
+    constraint = await chat_constraint(incoming, form, is_free=is_free)
     params = with_form(body.generation_params(state, constraint, prediction), form, state.engine.model)
     # A grammar that is not the client's own is that of its tools.
     names = FieldNames({"prompt": "messages", "grammar": "tools" if body.form is None else body.form.param})
@@ -134,27 +132,6 @@ def is_followable(form: ChatForm) -> bool:
     except UsageError:
         return False
     return True
-
-
-async def constraint_of(incoming: Incoming[ChatBody], form: ChatForm, *, is_free: bool) -> ConstraintFactory | None:
-    """Return the constraint of the answer's tokens, besides the form's own grammar; none if the text `is_free`. What is
-    not enforced is reported. Reasoning may have a budget of tokens, and a message at the end of it.
-    """
-    state, body, defaults = incoming.state, incoming.body, incoming.state.config.chat
-    note_unenforced(incoming, unenforced_parts(body.tool_plan, body.form, form, is_free=is_free))
-    has_before = form.thinking is not None or bool(form.triggers)  # reasoning, or calls
-    text = None
-    if not is_free and (not form.grammar or form.triggers):
-        text = await answer_constraint(incoming, body.form, after_reasoning=has_before)
-    thinking = None if body.thinking is None else body.thinking.budget_tokens
-    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens, thinking, defaults.reasoning_budget)
-    budget = next((n for n in budgets if n is not None), -1)  # -1: no limit
-    most = None if form.thinking is None or budget < 0 else budget
-    if most is None and not (text is not None and has_before):
-        return text
-    marks = [value for kind, value in form.triggers if kind == "word"]
-    message = defaults.reasoning_budget_message
-    return ChatGuide(state.engine.model, form.thinking, text, marks=marks, budget=most, message=message)
 
 
 def with_form(params: GenerationParams, form: ChatForm, model: Model) -> GenerationParams:
