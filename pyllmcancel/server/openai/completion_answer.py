@@ -12,7 +12,6 @@ from pyllmcancel.server.openai.logprobs import (
     PromptText,
     Row,
     answer_rows,
-    legacy_shape,
     prompt_rows,
 )
 from pyllmcancel.server.wire.fields import StopDetails, stop_details
@@ -97,11 +96,16 @@ class CompletionDialect(OpenAIDialect):
             if self._wants_logprobs:
                 shift = 0 if prompt is None else len(prompt.text)
                 rows += answer_rows(self._model, self._ledgers[delta.index].take(delta), shift)
-        logprobs = legacy_shape(rows) if self._wants_logprobs else None
+        columns: CompletionLogprobs = {
+            "tokens": [row.name for row in rows],
+            "token_logprobs": [row.logprob for row in rows],
+            "top_logprobs": [row.top for row in rows],
+            "text_offset": [row.offset for row in rows],
+        }
         return {
             "index": index,
             "text": text,
-            "logprobs": logprobs,
+            "logprobs": columns if self._wants_logprobs else None,
             **self._returned(deltas),
             **stop_details(deltas[-1]),
         }

@@ -98,13 +98,3 @@ def _row(model: Model, name: str, entry: TokenLogprobs | None, offset: int) -> R
         top.setdefault(legacy_name(model.piece(token, special=True)), finite(logprob))
     logprob = finite(entry.logprob)
     return Row(name, logprob, top | {name: logprob}, offset)
-
-
-def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs:
-    """Return the columns of rows."""
-    return {
-        "tokens": [row.name for row in rows],
-        "token_logprobs": [row.logprob for row in rows],
-        "top_logprobs": [row.top for row in rows],
-        "text_offset": [row.offset for row in rows],
-    }
