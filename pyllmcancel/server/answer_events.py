@@ -57,10 +57,7 @@ class AnswerEvents:
         self._ahead = ahead
         self._link = link
         self._written_at = 0.0
-
-    @property
-    def names_events(self) -> bool:
-        return self._dialect.names_events
+        self.names_events = dialect.names_events
 
     async def write_to(self, write: Write, error_for_reader: ErrorForReader) -> bool:
         """Pass the events to `write` as they come, and return whether the last one was written.
@@ -69,13 +66,6 @@ class AnswerEvents:
         that nothing more is written.
         """
         pinger = asyncio.create_task(self._ping(write), name=f"ping {self._stream.request.id}")
-        try:
-            return await self._write_answer(write, error_for_reader)
-        finally:
-            # Before the end of the body: nothing may follow that.
-            pinger.cancel()
-
-    async def _write_answer(self, write: Write, error_for_reader: ErrorForReader) -> bool:
         try:
             await self._write_events(write, OPENING, self._dialect.opening())
             async for batch in self._stream.batches():
@@ -89,8 +79,12 @@ class AnswerEvents:
             is_read = error_for_reader(error) is not None
             await self.break_off(write if is_read else None, error)
             return is_read
-        await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")
-        return True
+        else:
+            await self._write_events(write, ALL, last, end=DONE if self._dialect.says_done else b"")
+            return True
+        finally:
+            # Before the end of the body: nothing may follow that.
+            pinger.cancel()
 
     async def break_off(self, write: Write | None, error: Exception) -> None:
         """Write the last events of an answer that did not complete, if somebody reads them; it is stored as it is."""
@@ -111,7 +105,7 @@ class AnswerEvents:
         *,
         end: bytes = b"",
     ) -> None:
-        text = b"".join(frame(event, named=self._dialect.names_events) for event in events) + end
+        text = b"".join(frame(event, named=self.names_events) for event in events) + end
         if self._link is not None:
             text = self._link.marked(part, text, new)
         if text:
@@ -128,20 +122,15 @@ class AnswerEvents:
                 continue
             self._written_at = time.monotonic()
             try:
-                ping = waiting(self._ahead()) + self._dialect.ping
+                ping, ahead = self._dialect.ping, self._ahead()
+                if ahead is not None:  # a comment says what the request waits for
+                    about = "" if ahead.seconds is None else f", about {ahead.seconds:.0f} s"
+                    ping = f": waiting, {ahead.position - 1} ahead{about}\n".encode() + ping
                 await write(ping if self._link is None else self._link.marked(NOTHING, ping))
             except OSError:
                 # Some servers report so that the client is gone.
                 self._stream.cancel(CancelReason.DISCONNECT)
                 return
-
-
-def waiting(ahead: Ahead | None) -> bytes:
-    """Return the comment, before a ping, that says what a request waits for; nothing if it does not wait."""
-    if ahead is None:
-        return b""
-    about = "" if ahead.seconds is None else f", about {ahead.seconds:.0f} s"
-    return f": waiting, {ahead.position - 1} ahead{about}\n".encode()
 
 
 async def encode_in_thread_if_long(stream: AsyncStream, word: Callable[[Usage], T]) -> T:

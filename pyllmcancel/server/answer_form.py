@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.chat.grammar import has_raw_texts
+from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unenforced
 from pyllmcancel.errors import InvalidRequestError
@@ -21,16 +22,41 @@ from pyllmcancel.server.wire.form import Gbnf
 
 if TYPE_CHECKING:
     from pyllmcancel.chat.template import ChatForm
-    from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.guidance import Guide
+    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.chat.body import ToolPlan
+    from pyllmcancel.server.chat.body import ChatBody, ToolPlan
     from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
     from pyllmcancel.server.wire.form import Form
 
 
+logger = logging.getLogger("pyllmcancel.server")
+
 BLANKS = r"/[ \t\r\n]{0,32}/"
+OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
+MAX_PATHS = 16  # paths that are reported for one request
+
+
+async def chat_constraint(incoming: Incoming[ChatBody], form: ChatForm, *, is_free: bool) -> ConstraintFactory | None:
+    """Return the constraint of the answer's tokens, besides the form's own grammar; none if the text `is_free`. What is
+    not enforced is reported. Reasoning may have a budget of tokens, and a message at the end of it.
+    """
+    state, body, defaults = incoming.state, incoming.body, incoming.state.config.chat
+    note_unenforced(incoming, unenforced_parts(body.tool_plan, body.form, form, is_free=is_free))
+    has_before = form.thinking is not None or bool(form.triggers)  # reasoning, or calls
+    text = None
+    if not is_free and (not form.grammar or form.triggers):
+        text = await answer_constraint(incoming, body.form, after_reasoning=has_before)
+    thinking = None if body.thinking is None else body.thinking.budget_tokens
+    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens, thinking, defaults.reasoning_budget)
+    budget = next((n for n in budgets if n is not None), -1)  # -1: no limit
+    most = None if form.thinking is None or budget < 0 else budget
+    if most is None and not (text is not None and has_before):
+        return text
+    marks = [value for kind, value in form.triggers if kind == "word"]
+    message = defaults.reasoning_budget_message
+    return ChatGuide(state.engine.model, form.thinking, text, marks=marks, budget=most, message=message)
 
 
 async def answer_constraint(
@@ -43,50 +69,39 @@ async def answer_constraint(
     """
     if form is None or isinstance(form, Gbnf):
         return None
-    state = incoming.state
+    state, guidance = incoming.state, incoming.state.guidance
     if isinstance(form, NamedRule):
-        work = partial(state.guidance.compile_rule, form)
-    else:
-        lost = list(islice(unenforced(form.schema, guidance_knows), MAX_PATHS))
-        note_unenforced(incoming, _checked(lost, form.param, strict=not form.lenient))
-        work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
-    return await incoming.prepare(work, state.preparers)
+        return await incoming.prepare(partial(guidance.compile_rule, form), state.preparers)
+    lost = list(islice(unenforced(form.schema, guidance_knows), MAX_PATHS))
+    note_unenforced(incoming, _checked(lost, form.param, strict=not form.lenient))
+
+    def compiled(pause: Pause) -> Guide:
+        schema = form._replace(schema=enforceable(form.schema, guidance_knows)) if form.lenient else form
+        return guidance.compile(schema, before=BLANKS if after_reasoning else "", pause=pause)
+
+    return await incoming.prepare(compiled, state.preparers)
 
 
-def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:
-    """Compile the form. This takes milliseconds, so it belongs into a thread."""
-    if schema.lenient:
-        schema = schema._replace(schema=enforceable(schema.schema, guidance_knows))
-    return guidance.compile(schema, before=before, pause=pause)
-
-
-logger = logging.getLogger("pyllmcancel.server")
-
-OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
-MAX_PATHS = 16  # paths that are reported for one request
-
-
-def unenforced_of_form(schema: NamedSchema, form: ChatForm) -> list[str]:
-    """Return the parts of a schema that the grammar of its form lacks; InvalidRequestError if the schema is strict."""
-    return _checked(form.unenforced_of_answer[:MAX_PATHS], schema.param, strict=not schema.lenient)
-
-
-def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
-    """Return the parts of the callable tools that cannot be enforced; InvalidRequestError if a strict schema has one.
+def unenforced_parts(plan: ToolPlan, wanted: Form | None, form: ChatForm, *, is_free: bool) -> list[str]:
+    """Return the parts of the callable tools, and of the text's `wanted` form, that cannot be enforced;
+    InvalidRequestError if a strict schema has one. A text that `is_free` obeys nothing.
 
     Parts that no schema can enforce with this model are only reported: some forms of calls have no grammar, in others
     texts stand as they are, and all tools together may be too many for one grammar.
     """
-    if not form.unenforced:
-        return ["tools"]
-    found = [] if form.grammar else ["tools"]
-    raw_texts = has_raw_texts(form.grammar)
-    for (place, tool), lost in zip(plan.tools, form.unenforced, strict=True):
+    found = ["tools"] if plan.may_call and not (form.unenforced and form.grammar) else []
+    raw_texts = plan.may_call and has_raw_texts(form.grammar)
+    tools = zip(plan.tools, form.unenforced, strict=True) if plan.may_call and form.unenforced else ()
+    for (place, tool), lost in tools:
         param = f"tools[{place}].function.parameters"
         found += _checked(lost[:MAX_PATHS], param, strict=tool.function.strict is True)
         if raw_texts:
             texts = unenforced(_texts_of(tool.function.parameters), lambda keyword, _: keyword not in OF_TEXTS)
             found += _checked(list(islice(texts, MAX_PATHS)), param, strict=False)
+    if isinstance(wanted, NamedSchema):
+        found += _checked(form.unenforced_of_answer[:MAX_PATHS], wanted.param, strict=not wanted.lenient)
+    if is_free and wanted is not None:
+        found.append(wanted.param)
     return list(dict.fromkeys(found))
 
 

@@ -221,26 +221,22 @@ def validated(
 
 
 def json_value(text: bytes, max_values: int) -> Any:
-    """Return the value of a JSON text; ApiError if it is invalid or too large."""
-    check_size(text, max_values)
+    """Return the value of a JSON text; ApiError 400 if it is invalid, or has more values, or deeper nesting, than any
+    request needs.
+    """
+    excess = compiled_module().json_excess(text, values=max_values, depth=MAX_DEPTH, fields=MAX_FIELDS)
+    if excess is not None:
+        kind, key = excess
+        param = key.decode("utf-8", "replace")[:100] or None
+        message = {
+            "values": f"the body has more than {max_values:,} values",
+            "depth": TOO_DEEP,
+            "fields": f"the body has more than {MAX_FIELDS} fields",
+        }[kind]
+        raise ApiError(400, message, param=param, code="invalid_json" if kind == "depth" else "too_many_values")
     try:
         return from_json(text)
     except ValueError as error:
         # The parser's message if the text ends, or continues otherwise, after the first half.
         half = " (half of a surrogate pair is not Unicode)" if "hex escape" in str(error) else ""
         raise invalid_json(f"the body is not valid JSON: {error}{half}") from error
-
-
-def check_size(text: bytes, max_values: int) -> None:
-    """Raise ApiError 400 for more values, or deeper nesting, than any request needs."""
-    excess = compiled_module().json_excess(text, values=max_values, depth=MAX_DEPTH, fields=MAX_FIELDS)
-    if excess is None:
-        return
-    kind, key = excess
-    param = key.decode("utf-8", "replace")[:100] or None
-    message = {
-        "values": f"the body has more than {max_values:,} values",
-        "depth": TOO_DEEP,
-        "fields": f"the body has more than {MAX_FIELDS} fields",
-    }[kind]
-    raise ApiError(400, message, param=param, code="invalid_json" if kind == "depth" else "too_many_values")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pyllmcancel.media.checks import DEFAULT_LIMITS
-from pyllmcancel.requests.params import REPETITION_LIMIT
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.host_names import EVERY, HostNames
 from pyllmcancel.server.limits import Limits
@@ -155,7 +154,3 @@ class ServerConfig:
         """Return the limit of an answer's tokens if its request allows `max_tokens`."""
         limits = [limit for limit in (max_tokens, self.n_predict) if limit is not None]
         return min(limits, default=None)
-
-    def repetition(self, given: bool | int | None) -> int:
-        """Return the limit of repetition of an answer whose request asks for `given`."""
-        return self.repetition_limit if given is None else REPETITION_LIMIT if given is True else int(given)

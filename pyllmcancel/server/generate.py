@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
@@ -50,22 +50,12 @@ DRAFTS = "X-Draft"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The work for the engine, and how its answer is sent. The plan does not keep the body, which may be long."""
+    """The work for the engine. Neither the answer nor its dialect keeps the plan: its body may be long."""
 
-    incoming: Incoming[Any]  # the request, without its body
+    incoming: Incoming[LlamaFields]
     prompts: Sequence[Sequence[int]]
     params: GenerationParams
-    is_stream: bool
-    ping_interval: int | None  # seconds of silence before a ping, 0 or less for no pings; None: the server's default
     names: FieldNames  # the body's names of fields, by the engine's
-
-    @classmethod
-    def of(
-        cls, incoming: Incoming[LlamaFields], prompts: Sequence[Sequence[int]], params: GenerationParams, *more: Any
-    ) -> Self:
-        body, without = incoming.body, replace(incoming, body=cast("Any", None))
-        names = FieldNames(body.engine_names)
-        return cls(without, prompts, params, body.stream, body.sse_ping_interval, names, *more)
 
 
 async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptResponse:
@@ -75,9 +65,9 @@ async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptRespons
         streams.make_room(incoming.request.owner, keeping.name)
     stream = await submit(plan)
     link = link_of(incoming.http.scope)
-    if not plan.is_stream:
-        return WholeResponse(stream, dialect, link)
-    own = plan.ping_interval
+    if not incoming.body.stream:
+        return WholeResponse(stream, partial(whole_answer, dialect, link))
+    own = incoming.body.sse_ping_interval
     interval = incoming.state.config.sse_ping_interval if own is None else max(0, own)
     ahead = partial(incoming.state.engine.ahead_of, incoming.request)
     events = AnswerEvents(stream, dialect, interval, link, ahead)
@@ -96,7 +86,7 @@ async def submit(plan: Plan) -> AsyncStream:
     if link is not None and link.delivered is not None and link.delivered.promise is not None:
         params = replace(params, sampling=replace(params.sampling, seed=link.delivered.promise.seed))
     # An answer in one piece is read by this server, so it needs no bound.
-    bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if plan.is_stream else None
+    bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if incoming.body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
     with plan.names.in_errors():
         if is_laborious(prompts, params):
@@ -138,11 +128,6 @@ class EngineResponse(Response, ABC):
         super().__init__()
         self._stream = stream
 
-    @property
-    def request(self) -> Request:
-        """Read-only."""
-        return self._stream.request
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The content has been turned into the engine's input: its room is free before the answer begins, which may take
         # long. Not earlier: the texts of bodies that wait to be tokenized are as long as the bodies were.
@@ -175,31 +160,40 @@ def client_error(scope: Scope, error: RequestCancelled | RequestFailed | ApiErro
 
 
 class WholeResponse(EngineResponse):
-    """The answer in one piece, with a status that says how it ended."""
+    """The answer in one piece, as `read` makes it of the stream, with a status that says how it ended."""
 
-    def __init__(self, stream: AsyncStream, dialect: Dialect, link: WorkerLink | None) -> None:
+    def __init__(self, stream: AsyncStream, read: Callable[[AsyncStream], Awaitable[Response]]) -> None:
         super().__init__(stream)
-        self._dialect = dialect
-        self._link = link
+        self._read = read
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        deltas: list[Delta] = []
         try:
-            async for batch in self._stream.batches():
-                deltas += batch
-                if self._link is not None:
-                    self._link.marked(DELTAS, b"", [delta for delta in batch if self._link.is_new(delta)])
-            response = await encode_in_thread_if_long(
-                self._stream,
-                lambda usage: whole_answer(self._dialect.whole(less_repeated(deltas, self.request), usage), usage),
-            )
-            await self._dialect.keep()
+            response = await self._read(self._stream)
         except (RequestCancelled, RequestFailed, ApiError) as error:
             shown = client_error(scope, error)
             if shown is None:
                 return
             response = shown.response_to(scope)
         await response(scope, receive, send)
+
+
+async def whole_answer(dialect: Dialect, link: WorkerLink | None, stream: AsyncStream) -> Response:
+    """Return a complete answer. If tokens were drafted, a header says how many, and how many were accepted."""
+    deltas: list[Delta] = []
+    async for batch in stream.batches():
+        deltas += batch
+        if link is not None:
+            link.marked(DELTAS, b"", [delta for delta in batch if link.is_new(delta)])
+
+    def encoded(usage: Usage) -> Response:
+        answer = dialect.whole(less_repeated(deltas, stream.request), usage)
+        drafts = ", ".join(f"{one.source} {one.n_accepted}/{one.n_drafted}" for one in usage.drafts)
+        kind = PlainTextResponse if isinstance(answer, str) else JSONResponse
+        return kind(answer, headers={DRAFTS: drafts} if drafts else {})
+
+    response = await encode_in_thread_if_long(stream, encoded)
+    await dialect.keep()
+    return response
 
 
 def less_repeated(deltas: list[Delta], request: Request) -> list[Delta]:
@@ -213,15 +207,6 @@ def less_repeated(deltas: list[Delta], request: Request) -> list[Delta]:
         deltas = [delta for delta in deltas if id(delta) not in ids]
         deltas.append(replace(last, text="", tokens=(), logprobs=()))
     return deltas
-
-
-def whole_answer(answer: Any, usage: Usage) -> Response:
-    """Return a complete answer. If tokens were drafted, a header says how many, and how many were accepted."""
-    headers = {}
-    if usage.drafts:
-        headers[DRAFTS] = ", ".join(f"{one.source} {one.n_accepted}/{one.n_drafted}" for one in usage.drafts)
-    kind = PlainTextResponse if isinstance(answer, str) else JSONResponse
-    return kind(answer, headers=headers)
 
 
 class EventStreamResponse(EngineResponse):

@@ -1,4 +1,4 @@
-"""Names of a server: the values of ``Host`` that are accepted if no key is needed.
+"""Names of a server: the values of ``Host`` that are allowed if no key is needed.
 
 A web page of ``evil.example`` may have the DNS say that its host is 127.0.0.1. To the browser this server is then the
 page's own, and only ``Host`` shows that the page was loaded from ``evil.example``. Addresses and ``localhost`` are

@@ -73,7 +73,7 @@ class Limits:
     """The limits that the command line sets: bytes, seconds and numbers."""
 
     max_body: int = 8 << 20  # bytes of a request's body
-    # Numbers, texts, keys and so on in a body. A prompt of tokens that fits the context is always accepted.
+    # Numbers, texts, keys and so on in a body. A prompt of tokens that fits the context is never too long.
     max_body_values: int = 100_000
     # Bytes of all bodies in work at once; short ones do not count. With several owners, each may use at most as much as
     # it leaves free for others, or one body.

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from fastapi import Request as HttpRequest
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.requests.request import Request
-
-T = TypeVar("T")
 
 
 def arrive(http: HttpRequest, names: Names) -> Request:

@@ -298,7 +298,7 @@ class ServerState:
             await workers.wait_closed()
 
     async def close(self, drain: float) -> None:
-        """Stop accepting, cancel a load, drain, cancel the remaining requests, stop computing. Idempotent."""
+        """Serve nothing new, cancel a load, drain, cancel the remaining requests, stop computing. Idempotent."""
         self._closing = True
         for workers in self._all_workers:
             workers.close()

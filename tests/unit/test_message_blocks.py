@@ -29,18 +29,17 @@ CUT = replace(LAST, finish_reason=FinishReason.LENGTH)
 
 
 class Script:
-    """A parser that finds these parts: one for each text that it is fed, the rest at the end."""
+    """A parser that finds these parts: one for each character that it is fed, the rest at the end."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = list(parts)
         self.n_calls = sum(isinstance(part, CallBegins) for part in parts)
 
-    def feed(self, text: str) -> Iterator[Part]:
-        for _ in text:
+    def feed(self, delta: Delta) -> Iterator[Part]:
+        for _ in delta.text:
             yield self._parts.pop(0)
-
-    def finish(self) -> Iterator[Part]:
-        yield from self._parts
+        if delta.finish_reason is not None:
+            yield from self._parts
 
 
 def dialect_of(
@@ -51,7 +50,7 @@ def dialect_of(
     body = MessagesBody.model_validate({"max_tokens": 9, "messages": messages, "tools": tools} | fields)
     state, http = SimpleNamespace(model_name="model", n_ctx=n_ctx), SimpleNamespace(scope={})
     params = GenerationParams(sampling=SamplingParams())
-    turn = ChatTurn(cast("Any", None), [[1] * 7], params, False, None, FieldNames(), lambda: Script(parts))
+    turn = ChatTurn(cast("Any", None), [[1] * 7], params, FieldNames(), lambda: Script(parts))
     return MessagesDialect(cast("Any", SimpleNamespace(body=body, state=state, http=http)), turn)
 
 

@@ -35,7 +35,7 @@ class Hinted(RequestBody):
 class TextBlock(Hinted):
     type: Literal["text"]
     text: str
-    citations: Any = optional("Accepted, and without effect: it names the text's source.")
+    citations: Any = optional("Without effect: it names the text's source.")
 
 
 class Base64Source(RequestBody):
@@ -83,7 +83,7 @@ class DocumentBlock(Hinted):
     ]
     title: str | None = None
     context: str | None = None
-    citations: Any = optional("Accepted; answers have no citations.")
+    citations: Any = optional("Without effect: answers have no citations.")
 
     @property
     def text(self) -> str:
@@ -96,7 +96,7 @@ class SearchResultBlock(Hinted):
     title: str
     source: str
     content: list[TextBlock]
-    citations: Any = optional("Accepted; answers have no citations.")
+    citations: Any = optional("Without effect: answers have no citations.")
 
     @property
     def text(self) -> str:
@@ -147,7 +147,7 @@ class ToolResultBlock(Hinted):
 class ThinkingBlock(RequestBody):
     type: Literal["thinking"]
     thinking: str
-    signature: str = Field("", description="Any signature is accepted: nothing is signed here.")
+    signature: str = Field("", description="Any signature will do: nothing is signed here.")
 
 
 Block = Shown | ToolUseBlock | ToolResultBlock | ThinkingBlock

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from pyllmcancel.server.anthropic.blocks import TextBlock, TextOr, TurnMessage
-from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
+from pyllmcancel.server.anthropic.tools import SEARCH, CustomTool, Tool, named_tools
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop, optional
 from pyllmcancel.server.wire.form import FormatBody
@@ -95,8 +95,18 @@ class CountBody(RequestBody):
     @cached_property
     def offered(self) -> list[tuple[int, CustomTool]]:
         """The tools that the model is shown, with their indexes in `tools`."""
-        chosen = self.tool_choice.name if isinstance(self.tool_choice, NamedChoice) else None
-        return offered(self.tools or (), self.messages, chosen)
+        tools, (named, removed) = self.tools or (), named_tools(self.messages)
+        if isinstance(self.tool_choice, NamedChoice):
+            named.add(self.tool_choice.name)  # it has to be called
+        # Nothing here could find the tools for the model, so it gets them all.
+        every = any(tool.type is not None and tool.type.startswith(SEARCH) for tool in tools)
+        return [
+            (place, tool)
+            for place, tool in enumerate(tools)
+            if not tool.is_hosted
+            and tool.name not in removed
+            and (every or not tool.defer_loading or tool.name in named)
+        ]
 
 
 class MessagesBody(CountBody, LoraFields, GeneratingBody):

@@ -18,7 +18,6 @@ from pyllmcancel.server.anthropic.answer import (
     message_usage,
 )
 from pyllmcancel.server.anthropic.message_blocks import MessageBlocks
-from pyllmcancel.server.chat.answer_parser import parts_of
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.shapes import AnthropicErrorAnswer, anthropic_error
 from pyllmcancel.server.http.exchange import request_id_of
@@ -72,7 +71,7 @@ class MessagesDialect(Dialect):
 
     def chunks(self, delta: Delta) -> Iterator[BlockEvent]:
         self._last = delta
-        yield from self._blocks.feed(parts_of(self._parser, delta))
+        yield from self._blocks.feed(self._parser.feed(delta))
         if delta.finish_reason is not None:
             yield from self._blocks.close()
 
@@ -92,15 +91,13 @@ class MessagesDialect(Dialect):
     def _end(self, usage: Usage) -> MessageEnd:
         assert self._last is not None
         stop_text = self._last.stop_text if self._last.stop_text in self._stop_sequences else None
-        end: MessageEnd = {"stop_reason": self._stop_reason(usage, self._last, stop_text), "stop_sequence": stop_text}
+        reason: StopReason = "tool_use" if self._parser.n_calls else "end_turn"
+        if stop_text is not None:
+            reason = "stop_sequence"
+        elif self._last.finish_reason is FinishReason.LENGTH:
+            full = self._n_prompt + usage.completion_tokens >= self._n_ctx
+            reason = "model_context_window_exceeded" if full else "max_tokens"
+        end: MessageEnd = {"stop_reason": reason, "stop_sequence": stop_text}
         if self._last.limit is Limit.REPETITION:
             end["stop_details"] = {"type": "repetition"}
         return end
-
-    def _stop_reason(self, usage: Usage, last: Delta, stop_text: str | None) -> StopReason:
-        if stop_text is not None:
-            return "stop_sequence"
-        if last.finish_reason is FinishReason.LENGTH:
-            full = self._n_prompt + usage.completion_tokens >= self._n_ctx
-            return "model_context_window_exceeded" if full else "max_tokens"
-        return "tool_use" if self._parser.n_calls else "end_turn"

@@ -116,7 +116,7 @@ class CallInput:
             self._spoiled = True
 
 
-# Clients expect a signature, and send it back. Nothing is signed here, and any signature is accepted.
+# Clients expect a signature, and send it back. Nothing is signed here, and any signature will do.
 SIGNATURE = "unsigned"
 
 

@@ -6,7 +6,7 @@ the tools, or in a call. Tools that Anthropic's servers run cannot be called her
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -57,22 +57,6 @@ def _of_which(tool: Any) -> str:
 
 
 Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Tag("hosted")], Discriminator(_of_which)]
-
-
-def offered(
-    tools: Sequence[CustomTool | HostedTool], messages: Iterable[TurnMessage], chosen: str | None
-) -> list[tuple[int, CustomTool]]:
-    """Return the tools that are shown, with their indexes; the one that is `chosen` has to be called."""
-    # Nothing here could find the tools for the model, so it gets them all.
-    found = any(tool.type is not None and tool.type.startswith(SEARCH) for tool in tools)
-    named, removed = named_tools(messages)
-    return [
-        (place, tool)
-        for place, tool in enumerate(tools)
-        if not tool.is_hosted
-        and tool.name not in removed
-        and (found or not tool.defer_loading or tool.name in named or tool.name == chosen)
-    ]
 
 
 def named_tools(messages: Iterable[TurnMessage]) -> tuple[set[str], set[str]]:

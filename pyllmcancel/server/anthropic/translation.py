@@ -49,7 +49,10 @@ def chat_of(body: CountBody) -> ChatBody:
     """Return the chat that a message asks for; ApiError if a part that is well-formed here is not valid in a chat."""
     fields: dict[str, Any] = {
         "model": body.model,
-        "messages": [*_system(body), *_messages(body.messages, body.ignore)],
+        "messages": [
+            *_system(body),
+            *(one for message in _since_compaction(body.messages) for one in _turn(message, body.ignore)),
+        ],
         "chat_template_kwargs": _template_variables(body),
     }
     if isinstance(body, MessagesBody):
@@ -83,11 +86,6 @@ def _system(body: CountBody) -> Iterator[Message]:
     text = BETWEEN.join(text for text in texts if not text.startswith(BILLING))
     if text:
         yield Message(role="system", content=text)
-
-
-def _messages(messages: Sequence[TurnMessage], ignore: Ignore) -> Iterator[Message]:
-    for message in _since_compaction(messages):
-        yield from _turn(message, ignore)
 
 
 def _since_compaction(messages: Sequence[TurnMessage]) -> Sequence[TurnMessage]:

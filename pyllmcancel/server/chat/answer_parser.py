@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyllmcancel.chat.order import short_id
 from pyllmcancel.engine.compiled import compiled_module
@@ -50,17 +50,11 @@ Part = Reasoning | Content | CallBegins | Arguments
 PARTS: dict[str, Callable[..., Part]] = {"reasoning": Reasoning, "content": Content, "arguments": Arguments}
 
 
-def read_form(form: bytes) -> ChatParser:
-    """Compile a `ChatForm.parser`. With many tools that takes milliseconds, once for all choices of a request."""
-    made: ChatParser = compiled_module().ChatParser(form)
-    return made
-
-
 class AnswerParser:
     """The parser of one answer. Malformed parts come as text, or as arguments that are not JSON; nothing is an error.
 
-    The `form` is a result of `read_form`, which may be shared. Calls that the model gives no id have ids that depend on
-    the `name` of the answer.
+    The `form` is the core's parser of a `ChatForm`, which answers share. Calls that the model gives no id have ids that
+    depend on the `name` of the answer.
     """
 
     def __init__(self, form: ChatParser, name: str) -> None:
@@ -72,24 +66,16 @@ class AnswerParser:
         """The number of calls that have begun."""
         return int(self._parser.n_calls)
 
-    def feed(self, text: str) -> Iterator[Part]:
-        return self._parts(self._parser.feed(text))
-
-    def finish(self) -> Iterator[Part]:
-        """Return the parts that were held back because they could have become something else."""
-        return self._parts(self._parser.feed("", True))
-
-    def _parts(self, found: Iterable[tuple[Any, ...]]) -> Iterator[Part]:
+    def feed(self, delta: Delta) -> Iterator[Part]:
+        """Iterate over the parts that a delta completes; the last one completes those that were held back, because they
+        could have become something else.
+        """
+        found = self._parser.feed(delta.text)
+        if delta.finish_reason is not None:
+            found += self._parser.feed("", True)
         for kind, *fields in found:
             if kind == "call":
                 index, name, call_id = fields
                 yield CallBegins(index, name, call_id or short_id(f"{self._name} {index}"))
             else:
                 yield PARTS[kind](*fields)
-
-
-def parts_of(parser: AnswerParser, delta: Delta) -> Iterator[Part]:
-    """Return the parts that a delta completes; the last one completes all."""
-    yield from parser.feed(delta.text)
-    if delta.finish_reason is not None:
-        yield from parser.finish()

@@ -6,7 +6,7 @@ These are refused, because the server cannot honour them: audio in answers, file
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -25,7 +25,6 @@ from pyllmcancel.server.wire.sampling import MAX_INT, extra
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
-    from pyllmcancel.server.media.parts import MediaPart
 
 NAME = r"[A-Za-z0-9_.:/-]{1,128}"
 FLAT = (None, "", "function")  # types of functions that are sent without an object around them
@@ -115,29 +114,6 @@ class ToolPlan:
 
     tools: tuple[tuple[int, Tool], ...]
     choice: Literal["none", "auto", "required"]
-
-    @classmethod
-    def of(cls, given: Sequence[Tool] | None, choice: ToolChoice | None) -> ToolPlan:
-        """Return the tools that the model is shown, and whether it must call one; InvalidRequestError if the choice
-        names a tool that is not there.
-        """
-        tools = given or ()
-        names = [tool.function.name for tool in tools]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise InvalidRequestError(f"there are two tools named {name}", f"tools[{index}].function.name")
-        allowed: set[str] | None = None  # all
-        match choice:
-            case NamedTool(function=function):
-                allowed, choice = {function.name}, "required"
-            case AllowedToolsChoice(allowed_tools=few):
-                allowed, choice = {tool.function.name for tool in few.tools}, few.mode
-        for name in (allowed or set()) - set(names):
-            raise InvalidRequestError(f"there is no tool named {name}", "tool_choice")
-        if choice == "required" and not tools:
-            raise InvalidRequestError("tool_choice asks for a call, but there are no tools", "tool_choice")
-        shown = [(index, tool) for index, tool in enumerate(tools) if allowed is None or names[index] in allowed]
-        return cls(tuple(shown), choice or "auto")
 
     @property
     def may_call(self) -> bool:
@@ -252,11 +228,6 @@ class ChatBody(ThinkingFields, OpenAIBody):
     )
 
     @property
-    def media(self) -> list[MediaPart]:
-        """The pictures and sounds of all messages, in their order."""
-        return [part for message in self.messages for part in message.media]
-
-    @property
     def most_tokens(self) -> int | None:
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         given = next((limit for limit in limits if limit is not None), -1)
@@ -266,15 +237,28 @@ class ChatBody(ThinkingFields, OpenAIBody):
     def most_logprobs(self) -> int | None:
         return (self.top_logprobs or self.n_probs or 0) if self.logprobs else self.n_probs or None
 
-    @property
-    def engine_names(self) -> dict[str, str]:
-        # A grammar that is not the client's own is that of its tools.
-        return {"prompt": "messages", "grammar": "tools"} | super().engine_names
-
     @cached_property
     def tool_plan(self) -> ToolPlan:
-        """The tools that the answer may call; raises as `ToolPlan.of`."""
-        return ToolPlan.of(self.tools, self.tool_choice)
+        """The tools that the model is shown, and whether it must call one; InvalidRequestError if the choice names a
+        tool that is not there.
+        """
+        tools, choice = self.tools or (), self.tool_choice
+        names = [tool.function.name for tool in tools]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise InvalidRequestError(f"there are two tools named {name}", f"tools[{index}].function.name")
+        allowed: set[str] | None = None  # all
+        match choice:
+            case NamedTool(function=function):
+                allowed, choice = {function.name}, "required"
+            case AllowedToolsChoice(allowed_tools=few):
+                allowed, choice = {tool.function.name for tool in few.tools}, few.mode
+        for name in (allowed or set()) - set(names):
+            raise InvalidRequestError(f"there is no tool named {name}", "tool_choice")
+        if choice == "required" and not tools:
+            raise InvalidRequestError("tool_choice asks for a call, but there are no tools", "tool_choice")
+        shown = [(index, tool) for index, tool in enumerate(tools) if allowed is None or names[index] in allowed]
+        return ToolPlan(tuple(shown), choice or "auto")
 
     def check(self, engine: Engine) -> None:
         super().check(engine)

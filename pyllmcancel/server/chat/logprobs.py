@@ -76,18 +76,15 @@ def _token(model: Model, token: int, logprob: float) -> TokenLogprob:
         # A control token has a name, and no bytes.
         name = model.piece(token, special=True).decode("utf-8", "replace")
         return {"token": name, "logprob": finite(logprob), "bytes": None}
-    return {"token": _name(piece), "logprob": finite(logprob), "bytes": list(piece)}
+    return {"token": token_name(piece), "logprob": finite(logprob), "bytes": list(piece)}
 
 
-def _name(piece: bytes) -> str:
+def token_name(piece: bytes, mark: str = "") -> str:
+    """Return a token's text; a part of a character is escaped, after the mark."""
     try:
         return piece.decode()
     except UnicodeDecodeError:
-        return escaped(piece)
-
-
-def escaped(piece: bytes) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in piece)
+        return mark + "".join(f"\\x{byte:02x}" for byte in piece)
 
 
 def finite(logprob: float) -> float:

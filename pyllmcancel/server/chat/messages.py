@@ -105,7 +105,13 @@ class Message(Sent):
             return message
         found = dict(message)
         if not isinstance(found.get("reasoning_content"), str):
-            found["reasoning_content"] = _thoughts(found)
+            # It may be in a field of another name, or in parts of the content.
+            thoughts, content = found.get("reasoning"), found.get("content")
+            if not isinstance(thoughts, str):
+                parts = content if isinstance(content, list) else []
+                said = [part.get(THOUGHTS[kind]) for part in parts if (kind := kind_of(part) or "") in THOUGHTS]
+                thoughts = "".join(text for text in said if isinstance(text, str)) or None
+            found["reasoning_content"] = thoughts
         called = found.get("function_call")
         if isinstance(called, dict) and not found.get("tool_calls"):
             found["tool_calls"] = [{"function": called}]
@@ -146,13 +152,3 @@ class Message(Sent):
         if self.tool_call_id is not None:
             found["tool_call_id"] = self.tool_call_id
         return found
-
-
-def _thoughts(message: dict[str, Any]) -> str | None:
-    """Return the model's reasoning in a message: from a field of another name, or from parts of its content."""
-    if isinstance(message.get("reasoning"), str):
-        return str(message["reasoning"])
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    said = [part.get(THOUGHTS[kind]) for part in parts if (kind := kind_of(part) or "") in THOUGHTS]
-    return "".join(text for text in said if isinstance(text, str)) or None

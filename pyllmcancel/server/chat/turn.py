@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError, UsageError
-from pyllmcancel.server.answer_form import answer_constraint, note_unenforced, unenforced_of_form, unenforced_of_tools
-from pyllmcancel.server.bodies import check_size
-from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
+from pyllmcancel.server.answer_form import chat_constraint
+from pyllmcancel.server.bodies import FieldNames, json_value
+from pyllmcancel.server.chat.answer_parser import AnswerParser
 from pyllmcancel.server.chat.body import NamedTool
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import Plan
@@ -28,8 +28,6 @@ from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser, Model
     from pyllmcancel.chat.template import ChatForm, ChatTemplate
-    from pyllmcancel.constraints.guidance import Guide
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.requests.params import GenerationParams
     from pyllmcancel.server.bodies import Incoming
@@ -60,37 +58,23 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     enforced.
     """
     state, body = incoming.state, incoming.body
-    tools, wanted = body.tool_plan, body.form
-    asked = await gathered(incoming, given_in(body.media), "messages")
+    asked = await gathered(incoming, given_in(body), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, incoming, asked)
     workers = state.decoders if asked else state.preparers
     form, answers, tokens, prediction, is_free = await incoming.prepare(work, workers)
-    lost = unenforced_of_tools(tools, form) if tools.may_call else []
-    if isinstance(wanted, NamedSchema):
-        lost += unenforced_of_form(wanted, form)
-    if is_free and wanted is not None:
-        lost.append(wanted.param)
-    note_unenforced(incoming, lost)
-    text = None
-    if not is_free and (not form.grammar or form.triggers):
-        after = form.thinking is not None or bool(form.triggers)
-        text = await answer_constraint(incoming, wanted, after_reasoning=after)
-    model, defaults = state.engine.model, state.config.chat
-    thinking = None if body.thinking is None else body.thinking.budget_tokens
-    budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens, thinking, defaults.reasoning_budget)
-    budget = next((n for n in budgets if n is not None), -1)  # -1: no limit
-    constraint = constraint_of(model, form, text, budget, defaults.reasoning_budget_message)
-    constraint = body.token_limits(model.n_vocab, state.eog_tokens, constraint)
-    params = with_form(body.generation_params(state.config, constraint, prediction), form, model)
+    constraint = await chat_constraint(incoming, form, is_free=is_free)
+    params = with_form(body.generation_params(state, constraint, prediction), form, state.engine.model)
+    # A grammar that is not the client's own is that of its tools.
+    names = FieldNames({"prompt": "messages", "grammar": "tools" if body.form is None else body.form.param})
     name, number = f"{incoming.request.id} {exchange_of(incoming.http.scope).created_at!r}", count()
-    return ChatTurn.of(incoming, [tokens], params, lambda: AnswerParser(answers, f"{name} {next(number)}"))
+    return ChatTurn(incoming, [tokens], params, names, lambda: AnswerParser(answers, f"{name} {next(number)}"))
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
     """Return the number of tokens of a conversation, even if they do not fit; raises as `chat_turn`."""
     state, body = incoming.state, incoming.body
-    asked = await gathered(incoming, given_in(body.media), "messages", must_fit=False)
+    asked = await gathered(incoming, given_in(body), "messages", must_fit=False)
 
     def work(pause: FlaggedPause) -> int:
         prompt = render(incoming, pause).prompt
@@ -121,7 +105,8 @@ def read_chat(
     pause()
     tokens = prompt_tokens(state, form.prompt, asked, pause, body.truncate_prompt_tokens)
     prediction = state.texts.predicted(body.predicted, pause)
-    return form, read_form(form.parser), tokens, prediction, body.tool_plan.may_call and wraps
+    answers = compiled_module().ChatParser(form.parser)  # with many tools that takes milliseconds
+    return form, answers, tokens, prediction, body.tool_plan.may_call and wraps
 
 
 def prompt_tokens(
@@ -129,7 +114,10 @@ def prompt_tokens(
 ) -> Sequence[int]:
     """Return the tokens of a rendered conversation, all or the `last`, with those of its pictures and sounds."""
     if not asked:
-        return state.texts.chat(prompt, "messages", pause, must_fit=must_fit, last=last)
+        tokens = state.texts.tokens(prompt, "messages", pause, parse_special=True, must_fit=must_fit, last=last)
+        # Templates spell special tokens, often the first one (bos), which must not stand twice.
+        bos = state.engine.model.special_tokens.get("bos")
+        return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
     if last:
         raise InvalidRequestError("a conversation with pictures or sounds is not truncated", "truncate_prompt_tokens")
     if must_fit:
@@ -144,21 +132,6 @@ def is_followable(form: ChatForm) -> bool:
     except UsageError:
         return False
     return True
-
-
-def constraint_of(
-    model: Model, form: ChatForm, text: Guide | None, budget: int, message: str
-) -> ConstraintFactory | None:
-    """Return the constraint of the answer's tokens, besides the form's own grammar. Reasoning has a budget of tokens,
-    unless that is negative, and the message at the end of it.
-    """
-    limited = form.thinking is not None and budget >= 0
-    follows = text is not None and (form.thinking is not None or bool(form.triggers))
-    if not limited and not follows:
-        return text
-    marks = [value for kind, value in form.triggers if kind == "word"]
-    most = budget if limited else None
-    return ChatGuide(model, form.thinking, text, marks=marks, budget=most, message=message)
 
 
 def with_form(params: GenerationParams, form: ChatForm, model: Model) -> GenerationParams:
@@ -273,10 +246,7 @@ def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _object(arguments: str) -> str:
     """Return arguments as an object, the only type that templates take. Anything else is put into an object."""
-    try:
-        check_size(arguments.encode(), MAX_ARGUMENT_VALUES)
-        if isinstance(json.loads(arguments), dict):
+    with suppress(UnicodeEncodeError, ApiError):
+        if isinstance(json_value(arguments.encode(), MAX_ARGUMENT_VALUES), dict):
             return arguments
-    except (ValueError, ApiError):
-        pass
     return json.dumps({"malformed": arguments} if arguments else {})

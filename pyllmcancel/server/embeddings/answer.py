@@ -14,15 +14,14 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from pyllmcancel.embeddings.request import Embedded
-from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
-from pyllmcancel.server.generate import EngineResponse, accepted, client_error
+from pyllmcancel.server.generate import WholeResponse, accepted
 from pyllmcancel.server.preparing import working
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
@@ -81,7 +80,9 @@ class OpenAIWording:
     def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
         """Write an EmbeddingEntry. NumPy writes its thousands of numbers."""
         numbers = cut(embedding, self._dimensions)
-        shown = f'"{base64_numbers(numbers)}"' if self._base64 else json_numbers(numbers)
+        # Base64 is of little-endian 32-bit floats.
+        encoded = b64encode(np.ascontiguousarray(numbers, "<f4").data).decode("ascii") if self._base64 else None
+        shown = json_numbers(numbers) if encoded is None else f'"{encoded}"'
         return f'{{"object":"embedding","index":{index},"embedding":{shown}}}'
 
     def whole(self, entries: Sequence[str], usage: Usage) -> str:
@@ -101,18 +102,18 @@ class LlamaWording:
         return f"[{','.join(entries)}]"
 
 
-async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody], wording: Wording) -> TextsResponse:
+async def embed(incoming: Incoming[EmbeddingBody] | Incoming[LlamaEmbeddingBody], wording: Wording) -> WholeResponse:
     """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers."""
     work = partial(text_tokens, incoming.state.texts, incoming.body.texts)
     return submit_texts(incoming, await incoming.prepare(work), wording)
 
 
-def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> TextsResponse:
+def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wording: Wording) -> WholeResponse:
     """Submit a request, and answer in one piece."""
     engine, request, sink = incoming.state.engine, incoming.request, LoopSink(asyncio.get_running_loop())
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
-    return TextsResponse(accepted(incoming.http, request, sink), wording)
+    return WholeResponse(accepted(incoming.http, request, sink), partial(texts_answer, wording))
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:
@@ -125,44 +126,26 @@ def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], 
     return found
 
 
-class TextsResponse(EngineResponse):
-    """The answer in one piece. A step's results are written as JSON while the next step computes."""
+async def texts_answer(wording: Wording, stream: AsyncStream) -> Response:
+    """Return the answer in one piece. A step's results are written as JSON while the next step computes."""
+    entries: dict[int, str] = {}
 
-    def __init__(self, stream: AsyncStream, wording: Wording) -> None:
-        super().__init__(stream)
-        self._wording = wording
+    def write(batch: list[Delta]) -> None:
+        for delta in batch:
+            text = cast("Embedded", delta)
+            entries[text.index] = wording.entry(text.index, text.embedding)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        entries: dict[int, str] = {}
-        try:
-            async for batch in self._stream.batches():
-                # Written in a thread: thousands of numbers would delay the events of other requests.
-                entries |= await asyncio.to_thread(self._entries, batch)
-        except (RequestCancelled, RequestFailed) as error:
-            shown = client_error(scope, error)
-            if shown is None:
-                return
-            response: Response = shown.response_to(scope)
-        else:
-            assert self._stream.ending is not None
-            in_order = [entries[index] for index in sorted(entries)]
-            whole = self._wording.whole(in_order, self._stream.ending.usage)
-            response = Response(whole, media_type="application/json")
-        await response(scope, receive, send)
-
-    def _entries(self, batch: list[Delta]) -> dict[int, str]:
-        done = (cast("Embedded", delta) for delta in batch)
-        return {text.index: self._wording.entry(text.index, text.embedding) for text in done}
+    async for batch in stream.batches():
+        # In a thread: thousands of numbers would delay the events of other requests.
+        await asyncio.to_thread(write, batch)
+    assert stream.ending is not None
+    in_order = [entries[index] for index in sorted(entries)]
+    return Response(wording.whole(in_order, stream.ending.usage), media_type="application/json")
 
 
 def json_numbers(embedding: NDArray[np.float32]) -> str:
     """Return a JSON array of the shortest numbers that have the same value in 32 bits."""
     return f"[{','.join(embedding.astype(np.str_).tolist())}]"
-
-
-def base64_numbers(embedding: NDArray[np.float32]) -> str:
-    """Return the numbers as little-endian 32-bit floats in base64."""
-    return b64encode(np.ascontiguousarray(embedding, "<f4").data).decode("ascii")
 
 
 def cut(embedding: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from pyllmcancel.server.wire.fields import Answer, Sent, optional
 from pyllmcancel.server.wire.sampling import MAX_INT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -138,17 +138,14 @@ class RankWording:
         return json.dumps(ranked)
 
     def whole(self, entries: Sequence[str], usage: Usage) -> str:
-        results = f"[{','.join(entries[index] for index in self._best())}]"
+        # The best one first; of equal ones the first in the request.
+        best = sorted(self._scores, key=lambda index: (-self._scores[index], index))[: self._body.top_n]
+        results = f"[{','.join(entries[index] for index in best)}]"
         if self._body.texts is not None:
             return results
         tokens: EmbeddingUsage = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
         head = f'"model":{json.dumps(self._model_name)},"object":"list","usage":{json.dumps(tokens)}'
         return f'{{{head},"results":{results}}}'
-
-    def _best(self) -> Iterable[int]:
-        """Return the indices to answer with, the best one first; of equal ones the first in the request."""
-        in_order = sorted(self._scores, key=lambda index: (-self._scores[index], index))
-        return in_order[: self._body.top_n]
 
 
 def logistic(score: float) -> float:

@@ -124,11 +124,6 @@ class StepsFact:
     _n_repeats: int = 1  # repetitions of `last`, itself included
     _before: list[StepPart] = field(default_factory=list)  # the sequences, with their tokens in the steps before
 
-    @classmethod
-    def of(cls, step: Stepped) -> StepsFact:
-        record, n_wasted = step
-        return cls(record, record.started_at, busy=record.seconds, wasted=n_wasted)
-
     def takes(self, step: Stepped) -> bool:
         """Add a step, if it equals the others; return whether it was added."""
         record, n_wasted = step
@@ -241,7 +236,8 @@ class FactFinder:
                 if steps is None or not steps.takes(record):
                     if steps is not None:
                         yield steps
-                    steps = StepsFact.of(record)
+                    step, n_wasted = record
+                    steps = StepsFact(step, step.started_at, busy=step.seconds, wasted=n_wasted)
                 continue
             facts = list(self._of_request(record))
             if facts and steps is not None:
@@ -265,23 +261,20 @@ class FactFinder:
                 "cached_tokens": record.cached_tokens,
             }
             yield PlainFact(request.owner, admitted)
-        if record.kind in ("cancelled", "ended"):
-            yield from self._cancel(request)
-        if record.kind == "ended":
-            yield RequestFact("ended", at, request.summary(record.ending))
-
-    def _cancel(self, request: Request) -> Iterator[Fact]:
-        reason, at = request.cancellation.reason, request.cancellation.requested_at
-        if reason is not None and at is not None and self._is_news(request, "cancelled"):
+        reason, requested_at = request.cancellation.reason, request.cancellation.requested_at
+        is_over = record.kind in ("cancelled", "ended")
+        if is_over and reason is not None and requested_at is not None and self._is_news(request, "cancelled"):
             cancelled: CancelledEvent = {
                 "type": "cancelled",
-                "at": at,
+                "at": requested_at,
                 "id": request.id,
                 "owner": request.owner,
                 "reason": reason,
                 "superseded_by": request.superseded_by,
             }
             yield PlainFact(request.owner, cancelled)
+        if record.kind == "ended":
+            yield RequestFact("ended", at, request.summary(record.ending))
 
     def _is_news(self, request: Request, what: str) -> bool:
         reported = self._reported.setdefault(request, set())

@@ -113,11 +113,6 @@ class Feed:
     def n_readers(self) -> int:
         return len(self._readers)
 
-    def place_after(self, event_id: str) -> int | None:
-        """Return the place of the event of this id; None if the id is not ours."""
-        number = self.frames.number_in(event_id)
-        return number if number is not None and number <= self.ring.newest else None
-
     def read(self, reader: Reader) -> bytes:
         """Return the next events for the reader, some at a time; empty if there are none for now."""
         chunk, reader.place = self.frames.after(self.ring, reader.place, reader.audience)

@@ -131,8 +131,8 @@ class FeedResponse(Response):
         """Put the reader to where it resumes, or return why it starts anew."""
         if self._last_event_id is None:
             return "new"
-        place = self._feed.place_after(self._last_event_id)
-        if place is None:
+        place = self._feed.frames.number_in(self._last_event_id)
+        if place is None or place > self._feed.ring.newest:
             return "unknown_id"
         if not self._feed.ring.remembers(place):
             return "too_old"

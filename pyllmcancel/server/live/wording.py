@@ -53,22 +53,18 @@ class Frames:
 
     def event(self, fact: Fact, audience: Audience) -> OtherEvent | None:
         """Return the event; None if its audience may not see it, or does not want its type."""
-        event = self._event(fact, audience)
+        owner, types, event = audience.owner, audience.types, cast("OtherEvent | None", None)
+        match fact:
+            case StepsFact() if types is None or "step" in types:  # sent to all, as far as they may see it
+                event = steps_event(fact, owner)
+            case PlainFact(owner=its_owner, event=plain) if owner in (None, its_owner):
+                event = plain if types is None or plain["type"] in types else None
+            case RequestFact(type=name, at=at, summary=summary) if owner in (None, summary.owner):
+                if types is None or name in types:
+                    event = cast("OtherEvent", {"type": name, "at": at, "request": self.entry(summary)})
         if event is not None and audience.replica is not None:
             return cast("OtherEvent", {**event, "replica": audience.replica})
         return event
-
-    def _event(self, fact: Fact, audience: Audience) -> OtherEvent | None:
-        owner, types = audience.owner, audience.types
-        match fact:
-            case StepsFact():  # sent to all, as far as they may see it
-                return steps_event(fact, owner) if types is None or "step" in types else None
-            case PlainFact(owner=its_owner, event=event):
-                return event if owner in (None, its_owner) and (types is None or event["type"] in types) else None
-            case RequestFact(type=name, at=at, summary=summary):
-                if owner not in (None, summary.owner) or (types is not None and name not in types):
-                    return None
-                return cast("OtherEvent", {"type": name, "at": at, "request": self.entry(summary)})
 
     def id_of(self, number: int) -> str:
         return f"{self.boot}-{number}"

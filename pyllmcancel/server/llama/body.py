@@ -1,6 +1,6 @@
 """llama-server's own request bodies, as pydantic models: ``/completion``, ``/infill`` and the small ones.
 
-Its clients send these fields, which must stay accepted:
+Its clients send these fields, which must stay known:
 
 - llama.vim, to ``/infill``: input_prefix, input_suffix, input_extra (of text, filename and a time), prompt, id_slot,
   n_predict, n_indent, stop, top_k, top_p, stream, samplers (with "infill"), cache_prompt, t_max_prompt_ms,
@@ -18,10 +18,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, StrictBool, StrictStr
 
-from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.sampling import MAX_LOGPROBS
 from pyllmcancel.server.limits import MAX_BIASED_TEXT, MAX_BIASES, MAX_EXTRAS, MAX_PROMPTS
-from pyllmcancel.server.wire.fields import GeneratingBody, Name, RequestBody, Sent, TokenId, optional
+from pyllmcancel.server.wire.fields import Name, RequestBody, Sent, TokenId, optional
 from pyllmcancel.server.wire.generation import LlamaFields
 from pyllmcancel.server.wire.sampling import MAX_INT, SamplerFields
 
@@ -46,8 +45,10 @@ LogitBias = (
 )
 
 
-class SamplingBody(SamplerFields, GeneratingBody):
-    """Fields for the choice of tokens; the server has defaults for those that are not set."""
+class AnsweringBody(LlamaFields, SamplerFields):
+    """Fields for the choice of tokens, for generation, and for what the answer reports. The server has defaults for
+    those that are not set.
+    """
 
     temperature: float | None = optional("0 or less takes the likeliest token.", -1000, 100)
     presence_penalty: float | None = Field(None, ge=-100, le=100)
@@ -65,17 +66,6 @@ class SamplingBody(SamplerFields, GeneratingBody):
     )
     grammar: str | None = optional("GBNF whose root rule is `root`.", examples=['root ::= "yes" | "no"'])
     json_schema: dict[str, Any] | None = optional("The answer is JSON that obeys this schema.")
-
-    def answer_schema(self) -> NamedSchema | None:
-        """Return the schema of the answer. In llama-server, a request for JSON without a schema asks for an object."""
-        if self.json_schema is None:
-            return None
-        return NamedSchema(self.json_schema or {"type": "object"}, "json_schema", lenient=True)
-
-
-class AnsweringBody(LlamaFields, SamplingBody):
-    """Fields for generation, and for what the answer reports."""
-
     n_predict: int = optional(
         "Limit of the answer's tokens; -1: until the model ends or the context is full; 0: only compute the prompt.",
         -1,
@@ -89,10 +79,6 @@ class AnsweringBody(LlamaFields, SamplingBody):
     token_healing: bool | None = optional(
         "Take the last word of the prompt back and have the answer begin with it; null: as `--token-healing` says."
     )
-    # These have no effect by their own definition, since no context is shifted here.
-    n_keep: int = Field(0, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
-    n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
-    n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
 
     @property
     def most_tokens(self) -> int | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.llama.body import AnsweringBody, LlamaCompletionBody, LogitBias, Prompt, SamplingBody
+    from pyllmcancel.server.llama.body import AnsweringBody, LlamaCompletionBody, LogitBias, Prompt
     from pyllmcancel.server.media.gathering import Gathered
     from pyllmcancel.server.state import ServerState
 
@@ -60,7 +60,7 @@ def generation_params(
     )
 
 
-def token_biases(body: SamplingBody, model: Model, pause: Pause) -> Biases:
+def token_biases(body: AnsweringBody, model: Model, pause: Pause) -> Biases:
     """Return the bias of each token. A text stands for all its tokens, but a number as an object's key stands for
     that token.
     """
@@ -124,9 +124,9 @@ def settings_json(params: GenerationParams, draft_sources: Iterable[str]) -> dic
 
 def asked_settings(body: AnsweringBody) -> dict[str, Any]:
     """Return the settings that are the body's own, which need not be kept for them."""
-    own = {name: getattr(body, name) for name in ("stream", "n_keep", "n_discard")}
+    asked: dict[str, Any] = {"stream": body.stream, "n_keep": body.n_keep or 0, "n_discard": body.n_discard or 0}
     lora = [entry.model_dump() for entry in body.lora or []]
-    return own | {"timings_per_token": bool(body.timings_per_token), "lora": lora}
+    return asked | {"timings_per_token": bool(body.timings_per_token), "lora": lora}
 
 
 def all_settings_json(

@@ -11,10 +11,11 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
+from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.bodies import UNCHANGED, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_length, render
 from pyllmcancel.server.errors.shapes import LLAMA
@@ -35,6 +36,7 @@ from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
 from pyllmcancel.server.openapi.description import answers
 from pyllmcancel.server.streams.reading import KeptResponse
 from pyllmcancel.server.wire.fields import Answer
+from pyllmcancel.server.wire.form import ANY_OBJECT
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
 
 if TYPE_CHECKING:
@@ -128,10 +130,13 @@ async def respond(
     """Submit a request, and answer in the requested form."""
     state, body = incoming.state, incoming.body
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
-    constraint = await answer_constraint(incoming, body.answer_schema())
+    # In llama-server, a request for JSON without a schema asks for an object.
+    schema = None if body.json_schema is None else body.json_schema or ANY_OBJECT
+    form = None if schema is None else NamedSchema(schema, "json_schema", lenient=True)
+    constraint = await answer_constraint(incoming, form)
     params = generation_params(body, state.config, biases, constraint)
     settings = partial(all_settings_json, params, state.engine.draft_sources, asked_settings(body), eog_tokens)
-    return await generate(Plan.of(incoming, prompts, params), LlamaDialect(incoming, settings))
+    return await generate(Plan(incoming, prompts, params, UNCHANGED), LlamaDialect(incoming, settings))
 
 
 @router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer))
@@ -161,7 +166,7 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
 
 @router.post("/apply-template", summary="The prompt that is made of a conversation", responses=answers(PromptAnswer))
 async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Response:
-    state, given = incoming.state, given_in(incoming.body.media)
+    state, given = incoming.state, given_in(incoming.body)
     check_asked(state, Gathered(given, "messages", incoming.request.owner))
 
     def work(pause: Pause) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.media.parts import MediaPart
+    from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.state import ServerState
 
 
@@ -78,8 +78,9 @@ class Gathered:
         return ApiError(400, message, param=self.param, code="invalid_media")
 
 
-def given_in(parts: Iterable[MediaPart]) -> list[Given]:
-    return [Given(part.marker, part.source, part.kind) for part in parts]
+def given_in(body: ChatBody) -> list[Given]:
+    """Return the pictures and sounds of all messages, in their order."""
+    return [Given(part.marker, part.source, part.kind) for message in body.messages for part in message.media]
 
 
 async def gathered(incoming: Incoming[Any], given: Sequence[Given], param: str, *, must_fit: bool = True) -> Gathered:
@@ -109,8 +110,11 @@ def read_files(state: ServerState, asked: Gathered, must_fit: bool, pause: Pause
     found: list[Media] = []
     limits = limits_of(state)
     for place, one in enumerate(asked.given):
+        pause()
         try:
-            found.append(_media(one, state, pause))
+            data = sources.read(one.source, state.config.media)
+            pause()
+            found.append(Media.of(one.kind or (MediaKind.AUDIO if is_sound(data) else MediaKind.IMAGE), data))
             check(found[place], place, limits, pause, whole=False)
         except (BadMedia, MediaError) as error:
             raise asked.error(place, error) from None
@@ -195,14 +199,6 @@ def media_tokens(
             room=state.media_room,
             pause=pause,
         )
-
-
-def _media(one: Given, state: ServerState, pause: Pause) -> Media:
-    pause()
-    data = sources.read(one.source, state.config.media)
-    pause()
-    kind = one.kind or (MediaKind.AUDIO if is_sound(data) else MediaKind.IMAGE)
-    return Media.of(kind, data)
 
 
 def in_order(prompt: str, places: Mapping[str, int], marker: str, param: str) -> tuple[str, list[int]]:

@@ -65,7 +65,7 @@ class OpenAIDialect(Dialect):
         state, body, exchange = incoming.state, incoming.body, exchange_of(incoming.http.scope)
         self._request = incoming.request
         self._model = state.engine.model
-        self._includes_usage = body.includes_usage
+        self._includes_usage = body.stream_options is not None and body.stream_options.include_usage
         self._returns_tokens = body.return_tokens
         self._fields = body.response_fields or ()
         self._verbose = state.config.verbose if body.verbose is None else body.verbose

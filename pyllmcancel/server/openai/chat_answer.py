@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 from pydantic import Field
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning, parts_of
+from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.logprobs import token_logprobs
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, OpenAIDialect, ReturnedTokens
-from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
+from pyllmcancel.server.openai.logprobs import ChatLogprobs
 from pyllmcancel.server.wire.fields import ABSENT, Answer, StopDetails, stop_details
 from pyllmcancel.server.wire.usage import UsageAnswer
 
@@ -113,7 +114,19 @@ class ChatDialect(OpenAIDialect):
             yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""}, self._logprobs([]))])
 
     def _changes(self, delta: Delta) -> Iterable[ChatChoiceChunk]:
-        changes = [change(part) for part in parts_of(self._parsers[delta.index], delta)]
+        changes: list[MessageDelta] = []
+        for part in self._parsers[delta.index].feed(delta):
+            match part:
+                case Reasoning(text=text):
+                    changes.append({"reasoning_content": text})
+                case Content(text=text):
+                    changes.append({"content": text})
+                case CallBegins(index=index, name=name, id=call_id):
+                    function: CalledFunctionDelta = {"name": name, "arguments": ""}
+                    call: ToolCallDelta = {"index": index, "id": call_id, "type": "function", "function": function}
+                    changes.append({"tool_calls": [call]})
+                case Arguments(index=index, text=text):
+                    changes.append({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
         placed = self._ledgers[delta.index].take(delta)
         logprobs = self._logprobs(placed) if placed else None
         finish_reason = self._finish_reason(delta)
@@ -133,25 +146,28 @@ class ChatDialect(OpenAIDialect):
         return choice_chunk(index, {"role": "assistant", "content": None})
 
     def _whole_choices(self, deltas: Sequence[list[Delta]]) -> list[ChatChoice]:
-        return [self._choice(index, own) for index, own in enumerate(deltas)]
-
-    def _choice(self, index: int, deltas: list[Delta]) -> ChatChoice:
-        parts = [part for delta in deltas for part in parts_of(self._parsers[index], delta)]
-        placed = [entry for delta in deltas for entry in self._ledgers[index].take(delta)]
-        finish_reason = self._finish_reason(deltas[-1])
-        assert finish_reason is not None
-        return {
-            "index": index,
-            "message": self._message(parts),
-            "logprobs": self._logprobs(placed),
-            "finish_reason": finish_reason,
-            **stop_details(deltas[-1]),
-            **self._returned(deltas),
-        }
+        choices: list[ChatChoice] = []
+        for index, own in enumerate(deltas):
+            parts = [part for delta in own for part in self._parsers[index].feed(delta)]
+            placed = [entry for delta in own for entry in self._ledgers[index].take(delta)]
+            finish_reason = self._finish_reason(own[-1])
+            assert finish_reason is not None
+            choice: ChatChoice = {
+                "index": index,
+                "message": self._message(parts),
+                "logprobs": self._logprobs(placed),
+                "finish_reason": finish_reason,
+                **stop_details(own[-1]),
+                **self._returned(own),
+            }
+            choices.append(choice)
+        return choices
 
     def _logprobs(self, placed: Iterable[Placed]) -> ChatLogprobs | None:
         """Return the logprobs, which are null only if they were not asked for."""
-        return chat_shape(self._model, placed) if self._wants_logprobs else None
+        if not self._wants_logprobs:
+            return None
+        return {"content": [token_logprobs(self._model, entry) for _, entry in placed], "refusal": None}
 
     def _message(self, parts: Sequence[Part]) -> AssistantMessage:
         text = "".join(part.text for part in parts if isinstance(part, Content))
@@ -173,20 +189,6 @@ class ChatDialect(OpenAIDialect):
     def _finish_reason(self, delta: Delta) -> ChatFinish | None:
         called = self._parsers[delta.index].n_calls > 0
         return "tool_calls" if called and delta.finish_reason is FinishReason.STOP else FINISH.get(delta.finish_reason)
-
-
-def change(part: Part) -> MessageDelta:
-    """Return a part as a change of the message."""
-    match part:
-        case Reasoning(text=text):
-            return {"reasoning_content": text}
-        case Content(text=text):
-            return {"content": text}
-        case CallBegins(index=index, name=name, id=call_id):
-            function: CalledFunctionDelta = {"name": name, "arguments": ""}
-            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
-        case Arguments(index=index, text=text):
-            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
 def choice_chunk(

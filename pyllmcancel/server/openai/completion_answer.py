@@ -12,7 +12,6 @@ from pyllmcancel.server.openai.logprobs import (
     PromptText,
     Row,
     answer_rows,
-    legacy_shape,
     prompt_rows,
 )
 from pyllmcancel.server.wire.fields import StopDetails, stop_details
@@ -62,7 +61,7 @@ class CompletionDialect(OpenAIDialect):
         piece = partial(model.piece, special=body.skip_special_tokens is False)
         super().__init__(incoming, n_prompts * self._best_of, piece)
         self._prompts = prompts
-        self._begun = [False] * len(self._ledgers)
+        self._begun = set[int]()  # the choices whose prompt is in the answer
 
     def _changes(self, delta: Delta) -> Iterable[CompletionChoiceChunk]:
         text = self._text([delta], delta.index)
@@ -85,36 +84,31 @@ class CompletionDialect(OpenAIDialect):
 
     def _text(self, deltas: Sequence[Delta], index: int) -> Text:
         """Return the text of one choice's deltas, under the `index` that the choice has in the answer."""
-        text = ""
-        rows: list[Row] = []
+        text, rows = "", list[Row]()
         for delta in deltas:
-            echo = self._echo(delta, rows)
-            text += echo + delta.text
-            rows += self._rows(delta)
-        logprobs = legacy_shape(rows) if self._wants_logprobs else None
+            prompt = self._prompts[delta.index // self._best_of] if self._prompts else None
+            if prompt is not None and delta.index not in self._begun:
+                self._begun.add(delta.index)
+                text += prompt.text
+                if self._wants_logprobs:
+                    rows += prompt_rows(self._model, prompt, delta.prompt_logprobs)
+            text += delta.text
+            if self._wants_logprobs:
+                shift = 0 if prompt is None else len(prompt.text)
+                rows += answer_rows(self._model, self._ledgers[delta.index].take(delta), shift)
+        columns: CompletionLogprobs = {
+            "tokens": [row.name for row in rows],
+            "token_logprobs": [row.logprob for row in rows],
+            "top_logprobs": [row.top for row in rows],
+            "text_offset": [row.offset for row in rows],
+        }
         return {
             "index": index,
             "text": text,
-            "logprobs": logprobs,
+            "logprobs": columns if self._wants_logprobs else None,
             **self._returned(deltas),
             **stop_details(deltas[-1]),
         }
-
-    def _echo(self, delta: Delta, rows: list[Row]) -> str:
-        """Return the prompt, before a choice's first delta."""
-        if self._begun[delta.index] or not self._prompts:
-            return ""
-        self._begun[delta.index] = True
-        prompt = self._prompts[delta.index // self._best_of]
-        if self._wants_logprobs:
-            rows += prompt_rows(self._model, prompt, delta.prompt_logprobs)
-        return prompt.text
-
-    def _rows(self, delta: Delta) -> list[Row]:
-        if not self._wants_logprobs:
-            return []
-        shift = len(self._prompts[delta.index // self._best_of].text) if self._prompts else 0
-        return answer_rows(self._model, self._ledgers[delta.index].take(delta), shift)
 
 
 def best(choices: Sequence[list[Delta]], n: int) -> Sequence[list[Delta]]:

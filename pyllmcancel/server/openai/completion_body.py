@@ -21,7 +21,6 @@ from pyllmcancel.server.wire.tokens import check_tokens
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.wire.tokens import TextReader
 
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
@@ -88,16 +87,6 @@ class CompletionBody(OpenAIBody):
     def most_logprobs(self) -> int | None:
         return self.logprobs if self.logprobs is not None else self.n_probs or None
 
-    @property
-    def prompts(self) -> list[str | list[int]]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if not self.prompt:
-            raise InvalidRequestError("the prompt is empty", "prompt")
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]
-        return list(self.prompt)
-
     def check(self, engine: Engine) -> None:
         super().check(engine)
         n = self.n or 1
@@ -115,15 +104,6 @@ class CompletionBody(OpenAIBody):
                 "echo cannot be combined with a suffix: the answer does not continue the prompt", "echo"
             )
 
-    def limits(self, config: ServerConfig) -> dict[str, Any]:
-        prompt_logprobs = self.echo and self.most_logprobs is not None
-        return super().limits(config) | {"prompt_logprobs": prompt_logprobs, "token_healing": self.token_healing}
-
-    @property
-    def n_logprobs(self) -> int | None:
-        # Comparing answers needs their logprobs, even if the client does not get them.
-        return 0 if self.most_logprobs is None and self.n_generated > (self.n or 1) else self.most_logprobs
-
 
 class ReadPrompts(NamedTuple):
     """The prompts' tokens, their echoes, and the tokens of the predicted answer."""
@@ -135,7 +115,10 @@ class ReadPrompts(NamedTuple):
 
 def read_prompts(reader: TextReader, body: CompletionBody, pause: Pause) -> ReadPrompts:
     """Tokenize all texts of a body. Special tokens in a prompt are recognised, as editors expect."""
-    given = body.prompts
+    if not body.prompt and not isinstance(body.prompt, str):
+        raise InvalidRequestError("the prompt is empty", "prompt")
+    is_one = isinstance(body.prompt, str) or isinstance(body.prompt[0], int)
+    given: Any = [body.prompt] if is_one else body.prompt
     check_count(len(given), body.n_generated)
     if body.suffix:
         prompts = [_around_gap(reader, prompt, body.suffix, pause) for prompt in given]

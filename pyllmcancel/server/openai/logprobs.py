@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
 
-from pyllmcancel.server.chat.logprobs import ChatTokenLogprob, Placed, escaped, finite, token_logprobs
+from pyllmcancel.server.chat.logprobs import ChatTokenLogprob, Placed, finite, token_name
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ class CompletionLogprobs(Answer):
 class ChatLogprobs(Answer):
     content: list[ChatTokenLogprob] | None
     refusal: None
+
+
+# The names of tokens as OpenAI writes them here; in a chat they have no such mark.
+legacy_name = partial(token_name, mark="bytes:")
 
 
 class Row(NamedTuple):
@@ -94,26 +98,3 @@ def _row(model: Model, name: str, entry: TokenLogprobs | None, offset: int) -> R
         top.setdefault(legacy_name(model.piece(token, special=True)), finite(logprob))
     logprob = finite(entry.logprob)
     return Row(name, logprob, top | {name: logprob}, offset)
-
-
-def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs:
-    """Return the columns of rows."""
-    return {
-        "tokens": [row.name for row in rows],
-        "token_logprobs": [row.logprob for row in rows],
-        "top_logprobs": [row.top for row in rows],
-        "text_offset": [row.offset for row in rows],
-    }
-
-
-def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs:
-    """Return the `logprobs` of ``/v1/chat/completions``."""
-    return {"content": [token_logprobs(model, entry) for _, entry in placed], "refusal": None}
-
-
-def legacy_name(piece: bytes) -> str:
-    """Return a token's text, with a part of a character as OpenAI writes it; in a chat without the word before it."""
-    try:
-        return piece.decode()
-    except UnicodeDecodeError:
-        return f"bytes:{escaped(piece)}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import Incoming, reads
+from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.generate import Plan, generate
@@ -24,9 +24,11 @@ router = APIRouter(tags=["OpenAI"])
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
     read = await incoming.prepare(partial(read_prompts, state.texts, body))
-    form = await answer_constraint(incoming, body.form)
-    constraint = body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
-    plan = Plan.of(incoming, read.prompts, body.generation_params(state.config, constraint, read.prediction))
+    constraint = await answer_constraint(incoming, body.form)
+    more = {"prompt_logprobs": body.echo and body.most_logprobs is not None, "token_healing": body.token_healing}
+    params = body.generation_params(state, constraint, read.prediction, **more)
+    names = FieldNames({} if body.form is None else {"grammar": body.form.param})
+    plan = Plan(incoming, read.prompts, params, names)
     return await generate(plan, CompletionDialect(incoming, len(read.prompts), read.echoes))
 
 

@@ -15,7 +15,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.media.errors import BadMedia
 from pyllmcancel.media.sounds import check_sound
 from pyllmcancel.server.bodies import FieldNames, Incoming, reads
-from pyllmcancel.server.chat.answer_parser import Content, parts_of
+from pyllmcancel.server.chat.answer_parser import Content
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import ContentPart, Message, TextPart
 from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
@@ -150,7 +150,7 @@ class TranscriptionDialect(Dialect):
 
     def _text(self, delta: Delta) -> str:
         """Return the answer's new text, without the model's reasoning."""
-        text = "".join(part.text for part in parts_of(self._parser, delta) if isinstance(part, Content))
+        text = "".join(part.text for part in self._parser.feed(delta) if isinstance(part, Content))
         self._said.append(text)
         return text
 

@@ -25,7 +25,6 @@ MAX_HOLD_SECONDS = 60.0
 Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
 Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known.")]
 PathName = Annotated[str, Path(max_length=MAX_NAME)]
-SessionName = Annotated[str | None, Query(max_length=MAX_NAME)]
 Descendants = Annotated[bool, Query(description="Cancel the sessions below it, too.")]
 RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
 CANCELLED = answers(wire.CancelAnswer) | errors(404) | {202: answer_of(wire.HeldAnswer, "The request may still come")}

@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import Depends, Query
 from fastapi import Request as HttpRequest
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.families import SessionSummary
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
@@ -68,7 +67,7 @@ class Visible:
     def find_or_hold(self, request_id: str, hold: float = 0.0) -> Target | None:
         """Return the live request of this id, or the one that has ended last.
 
-        An answer's ``id`` field is accepted for the request's own id. An id that is not found is held for `hold`
+        An answer's ``id`` field stands for the request's own id, too. An id that is not found is held for `hold`
         seconds.
         """
         owner = self.owner
@@ -103,13 +102,11 @@ class Visible:
         owners = {session.owner for session in self.sessions() if session.id == name}
         return self.owner if self.owner is not None else only(owners, hold)
 
-    async def cancel(
-        self, targets: Collection[Target], *, wait: bool, reason: CancelReason = CancelReason.EXPLICIT
-    ) -> list[wire.CancelAnswer]:
+    async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[wire.CancelAnswer]:
         """Cancel all requests, then report on them in their order; with `wait`, after the computation has stopped."""
         for target in targets:
             if isinstance(target, Request):
-                self._engine.cancel(target, reason)
+                self._engine.cancel(target)
         return [await report(target, wait=wait) for target in targets]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Tag
@@ -12,7 +12,7 @@ from pyllmcancel.server.chat.body import ChatBody, Effort
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
 from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
-from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
+from pyllmcancel.server.responses.tools import CustomTool, Tool, ToolChoice, ToolTable
 from pyllmcancel.server.wire import form
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent, optional, text_or
 from pyllmcancel.server.wire.form import FormatBody
@@ -147,17 +147,15 @@ class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):
 
     def note_passed_over(self, table: ToolTable) -> None:
         """Note known fields that have no effect here; ApiError if such fields are refused."""
-        for place in (*table.passed_over, *self._grammars()):
+        for place in table.passed_over:
             self.ignore(place)
+        for index, tool in enumerate(self.tools or ()):
+            if isinstance(tool, CustomTool) and tool.format is not None and tool.format.type == "grammar":
+                self.ignore(f"tools[{index}].format")
         if self.truncation == "auto":
             self.ignore("truncation")
         if self.text is not None and self.text.verbosity not in (None, "medium"):
             self.ignore("text.verbosity")
-
-    def _grammars(self) -> Iterator[str]:
-        for index, tool in enumerate(self.tools or ()):
-            if getattr(getattr(tool, "format", None), "type", None) == "grammar":
-                yield f"tools[{index}].format"
 
     def chat(self, table: ToolTable, items: Sequence[AnyItem]) -> ChatBody:
         """Return the conversation to continue: its items, and the earlier ones."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from fastapi import Request
 
 from pyllmcancel.events import Delta, Usage
-from pyllmcancel.server.chat.answer_parser import Content, Reasoning, parts_of
+from pyllmcancel.server.chat.answer_parser import Content, Reasoning
 from pyllmcancel.server.chat.logprobs import Ledger, Placed, token_logprobs
 from pyllmcancel.server.chat.turn import ChatTurn
 from pyllmcancel.server.dialect import Dialect
@@ -56,7 +56,7 @@ class ResponsesDialect(Dialect):
         return self.output.begin(queued=self._queued)
 
     def chunks(self, delta: Delta) -> Iterable[wire.ResponseEvent]:
-        parts, self._last_delta = list(parts_of(self._parser, delta)), delta
+        parts, self._last_delta = list(self._parser.feed(delta)), delta
         if parts and isinstance(parts[-1], Reasoning):
             self._n_reasoning += len(delta.tokens)
         self._logprobs += map(self._named, self._ledger.take(delta))

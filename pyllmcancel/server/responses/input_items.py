@@ -18,7 +18,7 @@ from pyllmcancel.server.limits import MAX_TOOLS
 from pyllmcancel.server.media.parts import AudioPart, ImagePart
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 from pyllmcancel.server.responses.tools import Tool, names_of
-from pyllmcancel.server.wire.fields import Sent, of_known_types
+from pyllmcancel.server.wire.fields import Sent, kind_of, of_known_types
 
 
 def _as_chats(content: Any) -> Any:
@@ -147,46 +147,31 @@ class ForeignItem(Foreign):
         return self.type.endswith(("_call_output", "_response"))
 
 
-AnyItem = (
-    MessageItem | CallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem | LoadedTools | ForeignItem
-)
+OwnItem = MessageItem | CallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem | LoadedTools
+AnyItem = OwnItem | ForeignItem
 # Kinds without content for a model: lists of tools, records of how the conversation was shortened, and similar.
 MARKS = frozenset(
     {"compaction", "compaction_summary", "compaction_trigger", "configuration_update"}
     | {"ghost_snapshot", "mcp_list_tools"}
 )
 FOREIGN = re.compile(r"\w+_call(_output)?|mcp_approval_re(quest|sponse)|program(_output)?|" + "|".join(sorted(MARKS)))
-KINDS = {
-    "message": "message",
-    "function_call": "call",
-    "custom_tool_call": "custom_call",
-    "function_call_output": "output",
-    "custom_tool_call_output": "output",
-    "reasoning": "reasoning",
-    "item_reference": "reference",
-    "tool_search_output": "loaded",
-    "additional_tools": "loaded",
-}
+KINDS = frozenset(
+    {"message", "reasoning", "item_reference", "function_call", "function_call_output"}
+    | {"custom_tool_call", "custom_tool_call_output", "tool_search_output", "additional_tools"}
+)
 
 
-def _kind_of(item: Any) -> str | None:
-    """Return an item's kind: items without a type are messages, or references."""
-    if not isinstance(item, dict):
-        return KINDS.get(getattr(item, "type", ""), "foreign")
-    kind = item.get("type") or ("message" if "role" in item else "item_reference")
-    return KINDS.get(kind, "foreign") if isinstance(kind, str) else None
+def _with_type(item: Any) -> Any:
+    """Convert items without a type to messages, or references."""
+    if not isinstance(item, dict) or item.get("type"):
+        return item
+    return item | {"type": "message" if "role" in item else "item_reference"}
 
 
 Item = Annotated[
-    Annotated[MessageItem, Tag("message")]
-    | Annotated[CallItem, Tag("call")]
-    | Annotated[CustomCallItem, Tag("custom_call")]
-    | Annotated[CallOutputItem, Tag("output")]
-    | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[ReferenceItem, Tag("reference")]
-    | Annotated[LoadedTools, Tag("loaded")]
-    | Annotated[ForeignItem, Tag("foreign")],
-    Discriminator(_kind_of),
+    Annotated[OwnItem, Field(discriminator="type"), Tag("own")] | Annotated[ForeignItem, Tag("foreign")],
+    Discriminator(lambda item: "own" if kind_of(item) in (*KINDS, None) else "foreign"),
+    BeforeValidator(_with_type),
 ]
 OnlyKnown = of_known_types("an item", lambda kind: kind in KINDS or FOREIGN.fullmatch(kind))
 

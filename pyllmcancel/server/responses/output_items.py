@@ -126,6 +126,7 @@ class OpenText(OpenItem):
     def __init__(self, item_id: str) -> None:
         super().__init__(item_id)
         self._begun = False
+        self._logprobs: list[wire.OutputTokenLogprob] = []
 
     def begin(self) -> Iterator[EventFields]:
         self._begun = True
@@ -133,14 +134,19 @@ class OpenText(OpenItem):
 
     def feed(self, text: str, logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
         self._texts.append(text)
-        yield f"response.{self.kind}.delta", {"content_index": 0, "delta": text}
+        self._logprobs += logprobs
+        yield f"response.{self.kind}.delta", {"content_index": 0, "delta": text} | self._shown(logprobs)
 
     def end(self) -> Iterator[EventFields]:
-        yield f"response.{self.kind}.done", {"content_index": 0, "text": self._text}
+        yield f"response.{self.kind}.done", {"content_index": 0, "text": self._text} | self._shown(self._logprobs)
         yield "response.content_part.done", {"content_index": 0, "part": self._part()}
 
     def _part(self) -> Any:
         return {"type": self.kind, "text": self._text}
+
+    def _shown(self, _logprobs: Sequence[wire.OutputTokenLogprob]) -> dict[str, Any]:
+        """Return the field of logprobs, if the item has it."""
+        return {}
 
     def _content(self) -> list[Any]:
         return [self._part()] if self._begun else []
@@ -171,22 +177,11 @@ class OpenMessage(OpenText):
     prefix = "msg"
     kind = "output_text"
 
-    def __init__(self, item_id: str) -> None:
-        super().__init__(item_id)
-        self._logprobs: list[wire.OutputTokenLogprob] = []
-
-    def feed(self, text: str, logprobs: Sequence[wire.OutputTokenLogprob] = ()) -> Iterator[EventFields]:
-        self._logprobs += logprobs
-        for kind, fields in super().feed(text):
-            yield kind, fields | {"logprobs": list(logprobs)}
-
-    def end(self) -> Iterator[EventFields]:
-        done, part = super().end()
-        yield done[0], done[1] | {"logprobs": self._logprobs}
-        yield part
-
     def _part(self) -> Any:
-        return super()._part() | {"annotations": [], "logprobs": list(self._logprobs)}
+        return super()._part() | {"annotations": []} | self._shown(self._logprobs)
+
+    def _shown(self, logprobs: Sequence[wire.OutputTokenLogprob]) -> dict[str, Any]:
+        return {"logprobs": list(logprobs)}
 
     def item(self, status: wire.ItemStatus) -> wire.OutputMessage:
         content = self._content()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -118,10 +118,12 @@ async def conversation_of(
     before: list[dict[str, Any]] = []
     if body.previous_response_id is not None:
         before = await responses.history(owner, body.previous_response_id)
-    referred = await responses.items(owner, body.references)
+    references = body.references
+    referred = await responses.items(owner, references)
 
     def translated(pause: Pause) -> tuple[list[AnyItem], ChatBody]:
-        items = resolved(body.items, referred)
+        following = iter(read_items([referred[name] for name in references], ", ".join(references)))
+        items = [next(following) if isinstance(item, ReferenceItem) else item for item in body.items]
         pause()
         history = read_items(before, body.previous_response_id or "")
         pause()
@@ -134,10 +136,3 @@ async def conversation_of(
     else:
         items, chat = await incoming.prepare(translated)
     return items, incoming.asking(chat, names)
-
-
-def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyItem]:
-    """Return the items, with references replaced by the items that they stand for."""
-    references = [item.id for item in items if isinstance(item, ReferenceItem)]
-    following = iter(read_items([referred[name] for name in references], ", ".join(references)))
-    return [next(following) if isinstance(item, ReferenceItem) else item for item in items]

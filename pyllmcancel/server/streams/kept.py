@@ -103,8 +103,8 @@ class Keeping:
 class Events(Protocol):
     """The part of `AnswerEvents` that is used here."""
 
-    @property
-    def names_events(self) -> bool: ...
+    names_events: bool
+
     async def write_to(self, write: Write, error_for_reader: ErrorForReader) -> bool: ...
     async def break_off(self, write: Write | None, error: Exception) -> None: ...
 
@@ -122,6 +122,7 @@ class KeptAnswer:
 
     def __init__(self, keeping: Keeping, stream: Stream, events: Events) -> None:
         self.name = keeping.name
+        self.request: Request = stream.request
         self.owner = stream.request.owner
         self.log = ByteLog(math.inf if keeping.is_stored else MAX_STREAM_BYTES)  # the events so far
         self.n_readers = 0  # the clients that read it now
@@ -131,11 +132,6 @@ class KeptAnswer:
         self._stream = stream
         self._events = events
         self.timer = Timer()
-
-    @property
-    def request(self) -> Request:
-        """Read-only."""
-        return self._stream.request
 
     @property
     def ends_at_once(self) -> bool:

@@ -54,16 +54,12 @@ class KeptAnswers(Generic[A]):
         if (owner, name) in self._answers:
             return  # it will be replaced
         while not self._shares.has(owner):
-            kept = self._dispensable(owner)
-            if kept is None:
+            own = [kept for kept in self if kept.owner == owner]  # if there is none, another's makes room
+            ended = next((kept for kept in own or self if kept.log.ended), None)
+            if ended is None:
                 message = "too many streams go on that can be taken up again: cancel some, or wait for their ends"
                 raise ApiError(429, message, "rate_limit_error", code="too_many_streams")
-            self.forget(kept)
-
-    def _dispensable(self, owner: str) -> A | None:
-        """Return an answer that has ended: the owner's own or, if the owner has none, another's."""
-        own = [kept for kept in self if kept.owner == owner]
-        return next((kept for kept in own or self if kept.log.ended), None)
+            self.forget(ended)
 
     def begin(self, kept: A) -> None:
         """Write an answer, to be found in place of one of its name; ApiError 429, and a cancel, if too many go on."""
@@ -71,22 +67,19 @@ class KeptAnswers(Generic[A]):
         if older is not None and older.request.arrived_at > kept.request.arrived_at:
             kept.cancel(CancelReason.SUPERSEDED)  # it arrived first, and was accepted later
         else:
-            self._replace(older, kept)
+            if older is not None:
+                older.cancel(CancelReason.SUPERSEDED)
+                self.forget(older)
+            try:
+                self.make_room(kept.owner, kept.name)
+            except ApiError:
+                kept.cancel()
+                raise
+            self._shares.take(kept.owner)
+            self._answers[kept.owner, kept.name] = kept
         task = asyncio.create_task(self._run(kept), name=f"keep {kept.request.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _replace(self, older: A | None, kept: A) -> None:
-        if older is not None:
-            older.cancel(CancelReason.SUPERSEDED)
-            self.forget(older)
-        try:
-            self.make_room(kept.owner, kept.name)
-        except ApiError:
-            kept.cancel()
-            raise
-        self._shares.take(kept.owner)
-        self._answers[kept.owner, kept.name] = kept
 
     async def _run(self, kept: A) -> None:
         try:

@@ -89,8 +89,11 @@ async def get_stream_by_query(request: Request, conv_id: QueryName, start: From 
 async def get_stream(request: Request, stream_id: PathName, start: From = 0) -> Response:
     state, owner = state_of(request), owner_of(request.scope)
     kept = state.streams.find(owner, stream_id)
+    if kept is None and state.preparing(owner, stream_id):
+        raise not_ready()
     if kept is None:
-        raise not_ready() if state.preparing(owner, stream_id) else not_found()
+        message = "there is no stream of this name: it never was, has been deleted, or has been kept long enough"
+        raise ApiError(404, message, code="stream_not_found")
     log = kept.log
     if start < log.begin:
         raise offset_lost(log)
@@ -131,11 +134,6 @@ async def look_up(incoming: Annotated[Incoming[LookupBody], reads(LookupBody)]) 
     own = [kept for kept in incoming.state.streams if kept.owner == owner]
     asked = set(incoming.body.conversation_ids)
     return [stream_entry(kept) for kept in own if kept.name in asked or kept.name.split(SEPARATOR)[0] in asked]
-
-
-def not_found() -> ApiError:
-    message = "there is no stream of this name: it never was, has been deleted, or has been kept long enough"
-    return ApiError(404, message, code="stream_not_found")
 
 
 def not_ready() -> ApiError:

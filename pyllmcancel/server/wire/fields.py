@@ -54,7 +54,7 @@ Stop = Annotated[str, Field(max_length=MAX_STOP)]
 GroupName = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT)]
 # Several clients send this in single parts of a message.
-CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any cached prefix is used.")]
+CacheHint = Annotated[Any, Field(description="Without effect: any cached prefix is used.")]
 
 # Our own fields, by the spellings that clients use.
 SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
@@ -176,7 +176,7 @@ def wire_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
 
 
 class RequestBody(Sent):
-    """The base of all bodies. It accepts unknown fields, which `unknown_fields` then handles.
+    """The base of all bodies. It keeps unknown fields, which `unknown_fields` then handles.
 
     Lists have `fail_fast`: one error is reported, not one for each of a hundred thousand wrong entries.
     """
@@ -266,8 +266,3 @@ class GeneratingBody(RequestBody):
     def end_user(self) -> str | None:
         """The client's own user, for ``--supersede user``."""
         return self.user or self.safety_identifier
-
-
-def seconds(milliseconds: int | None) -> float | None:
-    """Return a time limit of the wire; 0 and less mean no limit."""
-    return milliseconds / 1e3 if milliseconds is not None and milliseconds > 0 else None

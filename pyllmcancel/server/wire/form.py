@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -67,12 +67,6 @@ class JsonSchemaFormat(FormatBody):
         if (self.json_schema is None) == (self.schema_ is None):
             raise ValueError("needs json_schema, with a schema in it")
         return self
-
-    @property
-    def wanted(self) -> NamedSchema:
-        """The requested schema."""
-        named = self.json_schema or SchemaOfFormat.model_validate({"schema": self.schema_})
-        return NamedSchema(named.schema_, "response_format", lenient=named.strict is not True)
 
 
 class RegexFormat(FormatBody):
@@ -138,22 +132,18 @@ class FormFields(Sent):
     @cached_property
     def form(self) -> Form | None:
         """The form that the text must have; InvalidRequestError if two fields name one."""
-        forms = list(self._forms())
-        if len(forms) > 1:
-            message = f"{forms[1].param} cannot be combined with {forms[0].param}: an answer has one form"
-            raise InvalidRequestError(message, forms[1].param)
-        return forms[0] if forms else None
-
-    def _forms(self) -> Iterator[Form]:
+        forms: list[Form] = []
         match self.response_format:
             case JsonObjectFormat(schema_=given):
-                yield NamedSchema(given or ANY_OBJECT, "response_format", lenient=True)
-            case JsonSchemaFormat(wanted=named):
-                yield named
+                forms.append(NamedSchema(given or ANY_OBJECT, "response_format", lenient=True))
+            case JsonSchemaFormat(json_schema=None, schema_=dict() as given):
+                forms.append(NamedSchema(given, "response_format", lenient=True))
+            case JsonSchemaFormat(json_schema=SchemaOfFormat(schema_=given, strict=strict)):
+                forms.append(NamedSchema(given, "response_format", lenient=strict is not True))
             case RegexFormat(pattern=pattern):
-                yield regex_rule(pattern, "response_format")
+                forms.append(regex_rule(pattern, "response_format"))
             case GrammarFormat(grammar=grammar):
-                yield grammar_form(grammar, "response_format")
+                forms.append(grammar_form(grammar, "response_format"))
         outputs = self.structured_outputs or StructuredOutputs.model_validate({})
         table: list[tuple[str, Callable[[Any, str], Form], Any]] = [
             ("json_schema", schema_form, self.json_schema),
@@ -169,7 +159,11 @@ class FormFields(Sent):
             ("structured_outputs", grammar_form, outputs.grammar or None),
             ("grammar", Gbnf, self.grammar or None),
         ]
-        yield from (make(given, param) for param, make, given in table if given is not None)
+        forms += (make(given, param) for param, make, given in table if given is not None)
+        if len(forms) > 1:
+            message = f"{forms[1].param} cannot be combined with {forms[0].param}: an answer has one form"
+            raise InvalidRequestError(message, forms[1].param)
+        return forms[0] if forms else None
 
 
 def schema_form(given: Mapping[str, Any] | str, param: str) -> NamedSchema:

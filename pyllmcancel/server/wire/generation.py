@@ -1,7 +1,7 @@
 """The fields of bodies that generate: those that llama-server's dialect has, too, and those of OpenAI's two endpoints.
 Each is OpenAI's unless its description says otherwise.
 
-Other servers' fields for the same thing are accepted, too: llama-server's, vLLM's and Ollama's. Fields for the choice
+Other servers' fields for the same thing are known, too: llama-server's, vLLM's and Ollama's. Fields for the choice
 of tokens are in `sampling`, for the form of the answer in `form`; the rest is in `unknown_fields`.
 """
 
@@ -15,9 +15,9 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.requests.params import GenerationParams
+from pyllmcancel.requests.params import REPETITION_LIMIT, GenerationParams
 from pyllmcancel.server.limits import MAX_FIELD_PATH
-from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, TokenId, optional, seconds
+from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, TokenId, optional
 from pyllmcancel.server.wire.form import FormFields, Gbnf
 from pyllmcancel.server.wire.sampling import MAX_INT, NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 
@@ -25,22 +25,9 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.config import ServerConfig
+    from pyllmcancel.server.state import ServerState
 
 MAX_PREDICTED_PARTS = 1_024
-
-DraftLimit = Annotated[
-    int | None,
-    Field(
-        ge=0,
-        le=MAX_INT,
-        validation_alias="speculative.n_max",
-        serialization_alias="speculative.n_max",
-        description=(
-            "llama-server's: limit of drafted tokens in a step, if it is below `--draft-max`; 0: nothing is drafted,"
-            " and nothing is taken from an earlier answer."
-        ),
-    ),
-]
 
 
 class PredictedText(RequestBody):
@@ -51,10 +38,6 @@ class PredictedText(RequestBody):
 class Prediction(RequestBody):
     type: Literal["content"]
     content: str | Annotated[list[PredictedText], Field(min_length=1, max_length=MAX_PREDICTED_PARTS, fail_fast=True)]
-
-    @property
-    def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
 MAX_ADAPTERS = 1_024
@@ -115,7 +98,14 @@ class LlamaFields(LoraFields, GeneratingBody):
     cache_prompt: bool | None = optional(
         "llama-server's: start from the longest cached prefix of the prompt (the default)."
     )
-    draft_max: DraftLimit = None
+    draft_max: int | None = optional(
+        "llama-server's: limit of drafted tokens in a step, if it is below `--draft-max`; 0: nothing is drafted, and"
+        " nothing is taken from an earlier answer.",
+        0,
+        MAX_INT,
+        validation_alias="speculative.n_max",
+        serialization_alias="speculative.n_max",
+    )
     id_slot: int | None = optional(
         "llama-server's: the slot from whose prefix the request goes on, with `--slot-save-path`; -1: any. Without"
         " that option it has no effect: every slot can use what any other has computed.",
@@ -134,6 +124,9 @@ class LlamaFields(LoraFields, GeneratingBody):
     timings_per_token: bool | None = optional("llama-server's: add timings to every event, not to the last one only.")
     return_progress: bool | None = optional("llama-server's: stream the progress while the prompt is computed.")
     return_tokens: bool | None = optional("llama-server's: add the generated tokens as `tokens`.")
+    n_keep: int | None = optional(f"llama-server's. {NO_EFFECT} no context is ever shifted.", -1, MAX_INT)
+    n_discard: int | None = optional(f"llama-server's. {NO_EFFECT} no context is ever shifted.", 0, MAX_INT)
+    n_cache_reuse: int | None = optional(f"llama-server's. {NO_EFFECT} cells are not moved.", 0, MAX_INT)
 
     @property
     def most_tokens(self) -> int | None:
@@ -144,23 +137,20 @@ class LlamaFields(LoraFields, GeneratingBody):
     def only_warms(self) -> bool:
         return self.most_tokens == 0
 
-    @property
-    def engine_names(self) -> dict[str, str]:
-        """The body's names of fields, by the engine's, where the two differ."""
-        return {}
-
     def limits(self, config: ServerConfig) -> dict[str, Any]:
         """Return the fields of GenerationParams that are made of these, within the limits of the server."""
+        prompt_ms, predict_ms = self.t_max_prompt_ms or 0, self.t_max_predict_ms or 0
+        repetition = REPETITION_LIMIT if self.repetition_limit is True else self.repetition_limit
         return {
             "max_tokens": 0 if self.prefetch else config.limited(self.most_tokens),
-            "repetition_limit": config.repetition(self.repetition_limit),
+            "repetition_limit": config.repetition_limit if repetition is None else repetition,
             "stop": tuple(text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or ()) if text),
             "timeout": self.timeout,
             "queue_timeout": self.queue_timeout,
             "idle_timeout": self.idle_timeout,
             "reuse_prefix": self.cache_prompt is not False,
-            "max_prompt_seconds": seconds(self.t_max_prompt_ms),
-            "max_predict_seconds": seconds(self.t_max_predict_ms),
+            "max_prompt_seconds": prompt_ms / 1e3 if prompt_ms > 0 else None,
+            "max_predict_seconds": predict_ms / 1e3 if predict_ms > 0 else None,
             "min_indent": self.n_indent or 0,
             "prompt_progress": bool(self.return_progress) and self.stream,
             "draft_max": self.draft_max,
@@ -201,7 +191,7 @@ class PromptCacheOptions(RequestBody):
     ttl: str | None = None
 
 
-class AcceptedFields(Sent):
+class FieldsWithoutEffect(Sent):
     """Fields that are known and have no effect on an answer, each with the reason why ignoring it is correct."""
 
     metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = optional(
@@ -213,9 +203,6 @@ class AcceptedFields(Sent):
         f"{NO_EFFECT} how long a prefix is kept is up to `--cache-ram` and `--cache-disk`."
     )
     prompt_cache_options: PromptCacheOptions | None = optional(f"{NO_EFFECT} any cached prefix is used anyway.")
-    n_keep: int | None = extra(f"{NO_EFFECT} no context is ever shifted.", -1, MAX_INT)
-    n_discard: int | None = extra(f"{NO_EFFECT} no context is ever shifted.", 0, MAX_INT)
-    n_cache_reuse: int | None = extra(f"{NO_EFFECT} cells are not moved.", 0, MAX_INT)
     cache_salt: Name | None = extra(f"vLLM's. {NO_EFFECT} cached prefixes are never shared between API keys.")
     request_id: Name | None = extra(f"vLLM's. {NO_EFFECT} `X-Request-Id` names a request.")
     spaces_between_special_tokens: bool | None = extra(
@@ -225,7 +212,7 @@ class AcceptedFields(Sent):
     keep_alive: float | str | None = extra(f"Ollama's. {NO_EFFECT} the model stays loaded.")
 
 
-class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
+class OpenAIBody(SamplingFields, FormFields, FieldsWithoutEffect, LlamaFields):
     """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
@@ -266,15 +253,14 @@ class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
 
     @model_validator(mode="after")
     def _with_other_names(self) -> OpenAIBody:
-        found: dict[str, Any] = {} if self.options is None else self.options.for_body()
-        for name, value in ({"n": self.n_cmpl} | found).items():
+        others: dict[str, Any] = {"n": self.n_cmpl}
+        if self.options is not None:
+            others |= {name: getattr(self.options, name) for name in (*SamplingFields.model_fields, "stop")}
+            others["n_predict"] = None if self.options.num_predict is None else max(self.options.num_predict, -1)
+        for name, value in others.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
         return self
-
-    @property
-    def includes_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
 
     @property
     def n_generated(self) -> int:
@@ -287,25 +273,22 @@ class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
         raise NotImplementedError
 
     @property
-    def n_logprobs(self) -> int | None:
-        """As `most_logprobs`, for the engine."""
-        return self.most_logprobs
-
-    @property
     def predicted(self) -> str:
         """The predicted text; empty if there is none, or if nothing is to be drafted."""
-        return "" if self.prediction is None or self.draft_max == 0 else self.prediction.text
+        content = "" if self.prediction is None or self.draft_max == 0 else self.prediction.content
+        return content if isinstance(content, str) else "".join(part.text for part in content)
 
     @property
-    def engine_names(self) -> dict[str, str]:
-        return {} if self.form is None else {"grammar": self.form.param}
+    def limit_field(self) -> str | None:
+        """The field that limits tokens; None if there is none."""
+        return "min_tokens" if self.min_tokens else None if self.allowed_token_ids is None else "allowed_token_ids"
 
     def check(self, engine: Engine) -> None:
         options = None if self.options is None else self.options.num_ctx
         for name, given in (("num_ctx", self.num_ctx), ("options.num_ctx", options)):
             if given is not None and given > engine.n_ctx:
                 self.ignore(name)
-        if self.includes_usage and not self.stream:
+        if self.stream_options is not None and self.stream_options.include_usage and not self.stream:
             raise InvalidRequestError("stream_options are for streams only", "stream_options")
         if isinstance(self.form, Gbnf) and self.limit_field:
             raise InvalidRequestError("a grammar cannot be combined with other limits on tokens", self.limit_field)
@@ -313,40 +296,33 @@ class OpenAIBody(SamplingFields, FormFields, AcceptedFields, LlamaFields):
             raise InvalidRequestError("the sampler infill cannot be combined with limits on tokens", self.limit_field)
 
     def generation_params(
-        self, config: ServerConfig, constraint: ConstraintFactory | None, prediction: tuple[int, ...]
+        self, state: ServerState, constraint: ConstraintFactory | None, prediction: tuple[int, ...], **more: Any
     ) -> GenerationParams:
-        """Return the parameters of generation, with the server's defaults for those that the client leaves open."""
+        """Return the parameters of generation, with the server's defaults for those that the client leaves open, and
+        with `more`. Limits on tokens are added to the constraint.
+        """
+        stop_tokens = frozenset(self.stop_token_ids or ())
+        if self.limit_field:
+            n_vocab = state.engine.model.n_vocab
+            allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
+            if allowed is not None and max(allowed) >= n_vocab:
+                message = f"token {max(allowed)} is not in the vocabulary of {n_vocab:,}"
+                raise InvalidRequestError(message, "allowed_token_ids")
+            ending = stop_tokens.union(state.eog_tokens)
+            constraint = TokenLimits(n_vocab, allowed, ending, self.min_tokens or 0, constraint)
+        n_logprobs = self.most_logprobs
+        if n_logprobs is None and self.n_generated > (self.n or 1):
+            n_logprobs = 0  # comparing answers needs their logprobs, even if the client does not get them
         grammar = self.form.text if isinstance(self.form, Gbnf) else ""
-        given = self.given() | {"grammar": grammar, "n_logprobs": self.n_logprobs}
+        given = self.given() | {"grammar": grammar, "n_logprobs": n_logprobs}
         return GenerationParams(
-            sampling=replace(config.request_defaults(), **given),
+            sampling=replace(state.config.request_defaults(), **given),
             n=self.n_generated,
             constraint=constraint,
             prediction=prediction,
-            **self.limits(config),
+            all_visible=self.skip_special_tokens is False,
+            stop_tokens=stop_tokens,
+            stop_shown=bool(self.include_stop_str_in_output),
+            **self.limits(state.config),
+            **more,
         )
-
-    def limits(self, config: ServerConfig) -> dict[str, Any]:
-        return super().limits(config) | {
-            "all_visible": self.skip_special_tokens is False,
-            "stop_tokens": frozenset(self.stop_token_ids or ()),
-            "stop_shown": bool(self.include_stop_str_in_output),
-        }
-
-    @property
-    def limit_field(self) -> str | None:
-        """The field that limits tokens; None if there is none."""
-        return "min_tokens" if self.min_tokens else None if self.allowed_token_ids is None else "allowed_token_ids"
-
-    def token_limits(
-        self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
-    ) -> ConstraintFactory | None:
-        """Return `form` with the limits on tokens, which are of a vocabulary of `n_vocab`."""
-        if not self.limit_field:
-            return form
-        allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
-        if allowed is not None and max(allowed) >= n_vocab:
-            message = f"token {max(allowed)} is not in the vocabulary of {n_vocab:,}"
-            raise InvalidRequestError(message, "allowed_token_ids")
-        ending = frozenset(eog_tokens) | frozenset(self.stop_token_ids or ())
-        return TokenLimits(n_vocab, allowed, ending, self.min_tokens or 0, form)

@@ -93,8 +93,7 @@ class SamplerFields(Sent):
 # Keys of a JSON object are texts.
 BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
 MAX_STOPS = 64
-NOT_OPENAI = "Not in OpenAI's API."
-NO_EFFECT = "Accepted, and without effect:"
+NO_EFFECT = "Without effect:"
 
 # OpenAI's schema allows null for these, which means false.
 Switch = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
@@ -103,7 +102,7 @@ Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)
 
 def extra(meaning: str, *limits: float, **more: Any) -> Any:
     """Describe an optional field that OpenAI's API lacks."""
-    return optional(f"{NOT_OPENAI} {meaning}", *limits, **more)
+    return optional(f"Not in OpenAI's API. {meaning}", *limits, **more)
 
 
 def _as_object(biases: Any) -> Any:
@@ -150,8 +149,3 @@ class OllamaOptions(SamplingFields, RequestBody):
     num_ctx: int | None = optional("Without effect; reported if the context is smaller.", 0, MAX_INT)
     num_keep: int | None = optional("Without effect: no context is ever shifted.", -1, MAX_INT)
     stop: Stops = None
-
-    def for_body(self) -> dict[str, Any]:
-        """Return fields of a body, as far as the client set them."""
-        found = {name: getattr(self, name) for name in (*SamplingFields.model_fields, "stop")}
-        return found | {"n_predict": None if self.num_predict is None else max(self.num_predict, -1)}

@@ -116,16 +116,6 @@ class TextReader:
             found += self.tokens(part, param, pause, add_special=first, parse_special=parse_special, must_fit=must_fit)
         return found
 
-    def chat(
-        self, text: str, param: str, pause: Pause, *, must_fit: bool = True, last: int | None = None
-    ) -> Sequence[int]:
-        """Return the tokens of a rendered chat. Templates spell special tokens, often the first one (bos), which must
-        not stand twice.
-        """
-        tokens = self.tokens(text, param, pause, parse_special=True, must_fit=must_fit, last=last)
-        bos = self.model.special_tokens.get("bos")
-        return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
-
     def predicted(self, text: str, pause: Pause) -> tuple[int, ...]:
         """Return the tokens of a predicted answer, as many as a context has.
 

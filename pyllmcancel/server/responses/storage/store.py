@@ -60,7 +60,11 @@ class Store:
             n_lost = connection.execute(
                 f"UPDATE responses SET status = '{LOST}' WHERE status IN (?, ?)", database.LIVE
             ).rowcount
-            self._count(connection)
+            # This reads all responses: a broken file shows up here, and not to a client.
+            connection.execute("DELETE FROM held")
+            both = "SELECT owner, size FROM responses UNION ALL SELECT owner, size FROM objects"
+            connection.execute(f"INSERT INTO held SELECT owner, sum(size) FROM ({both}) GROUP BY owner")
+            self._sweep(connection)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             connection.close()
@@ -75,14 +79,6 @@ class Store:
         return self._commits.full
 
     # -- room, in the thread that commits -----------------------------------------------------------------------------
-
-    def _count(self, connection: sqlite3.Connection) -> None:
-        """Count the responses, and delete those that are too old. In a transaction."""
-        # This reads all of them: a broken file shows up here, and not to a client.
-        connection.execute("DELETE FROM held")
-        both = "SELECT owner, size FROM responses UNION ALL SELECT owner, size FROM objects"
-        connection.execute(f"INSERT INTO held SELECT owner, sum(size) FROM ({both}) GROUP BY owner")
-        self._sweep(connection)
 
     def _make_room(self, connection: sqlite3.Connection, owner: str, size: int) -> None:
         """Make room for more bytes of an owner's; StoreFullError, and nothing was deleted, if there is no room without
