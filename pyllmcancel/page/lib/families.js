@@ -2,7 +2,7 @@
 import { capMap } from "./ring.js";
 
 const MAX_SESSIONS = 500;
-const nameOf = (owner, id) => `${owner}\u0000${id}`;
+export const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
 // A session: {uid, key, id, owner, parent, children: Set, live: Set of entries, nRequests, used}.
 export class Families {

@@ -1,6 +1,6 @@
 // The engine's state as the page knows it, from the feed's events (docs/events.md): pure state, with limits, no DOM.
 // All its times are seconds since the epoch, by the server's clock, whose present time is `serverNow`.
-import { Families } from "./families.js";
+import { Families, nameOf } from "./families.js";
 import { recall } from "./history.js";
 import { Lanes } from "./lanes.js";
 import { Observable } from "./observable.js";
@@ -59,8 +59,6 @@ export class Model {
 
   // Return the newest request of this id.
   find(id) { return this.#ids.get(id); }
-
-  byUid(uid) { return this.live.get(uid) ?? this.ended.findLast((entry) => entry.uid === uid); }
 
   waiting() { return [...this.live.values()].filter((entry) => entry.t.admitted === null); }
 
@@ -262,7 +260,6 @@ const TAKES = {
 };
 const TIMES = ["arrived", "admitted", "first_token", "cancelled", "ended"];
 const counter = () => { let last = 0; return () => (last += 1); };
-const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
 // The present counts of a live request, as an estimate; its last event has the exact ones.
 function advance(entry, kind, tokens, until) {

@@ -1,5 +1,5 @@
 // One completion by POST /v1/completions: its text so far, and how it ended. Never throws.
-import { cancelRequest, errorOf, send } from "../lib/api.js";
+import { cancelRequest, errorOf, posted, send } from "../lib/api.js";
 import { eventsOf } from "../lib/sse.js";
 
 // An ending: {outcome: "finished" | "cancelled" | "failed" | "left", code, reason, problem, param, usage, timings}
@@ -7,12 +7,7 @@ import { eventsOf } from "../lib/sse.js";
 // `onPiece(text)` is called for each piece; a piece is one token, but for characters that are made of several.
 export async function complete(body, { id, headers = {}, signal, onPiece }) {
   try {
-    const response = await send("v1/completions", {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-Request-Id": id, ...headers },
-      body: JSON.stringify(body),
-      signal,
-    });
+    const response = await send("v1/completions", { ...posted(body, { "X-Request-Id": id, ...headers }), signal });
     if (!response.ok) return refusal((await errorOf(response)).body, response.status);
     return body.stream ? await streamed(response, onPiece) : whole(await response.json(), onPiece);
   } catch (error) {
