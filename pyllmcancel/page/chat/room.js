@@ -1,6 +1,6 @@
 // The chat: conversations at the side, one of them in the middle, and the composer below it.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { useObservable } from "../lib/observable.js";
+import { listen, useEvent, useObservable } from "../lib/observable.js";
 import { modelOf, stateOf } from "../lib/served.js";
 import { fleet } from "../live.js";
 import { Composer } from "./composer.js";
@@ -17,26 +17,17 @@ const WIDE = matchMedia("(min-width: 900px)");
 
 export function Room({ chats }) {
   const conversation = useObservable(chats.current);
-  const [isWide, setWide] = useState(WIDE.matches);
+  const isWide = useEvent(WIDE, "change", () => WIDE.matches);
   const [open, setOpen] = useState(null); // "settings", "list"
   const follow = useFollow(conversation.id);
   const answering = chats.answeringOf(conversation);
   const served = useObservable(fleet.served);
   const chosen = modelOf(served, conversation.settings.model);
   useEffect(() => { learnFacts(chosen); }, [chosen?.id, chosen !== null && stateOf(chosen) === "ready"]);
-  useEffect(() => {
-    const follows = () => setWide(WIDE.matches);
-    WIDE.addEventListener("change", follows);
-    return () => WIDE.removeEventListener("change", follows);
-  }, []);
-  useEffect(() => {
-    const stop = (event) => {
-      const isElsewhere = event.defaultPrevented || event.isComposing || document.querySelector("dialog[open], [popover]:popover-open") !== null;
-      if (event.key === "Escape" && !isElsewhere) chats.stop();
-    };
-    addEventListener("keydown", stop);
-    return () => removeEventListener("keydown", stop);
-  }, [chats]);
+  useEffect(() => listen(window, "keydown", (event) => {
+    const isElsewhere = event.defaultPrevented || event.isComposing || document.querySelector("dialog[open], [popover]:popover-open") !== null;
+    if (event.key === "Escape" && !isElsewhere) chats.stop();
+  }), [chats]);
   const send = (text, attached) => {
     follow.toEnd();
     chats.send(text, attached);

@@ -30,7 +30,7 @@ export function Timeline({ model, groups = [{ name: "", model }], filter = null,
     view.current = made;
     return () => made.close();
   }, [model]);
-  useEffect(() => { view.current.show({ groups, filter, compact, onOpen }); }, [groupsKey(groups), filter, compact, onOpen]);
+  useEffect(() => view.current.show({ groups, filter, compact, onOpen }));
 
   const act = useCallback((what) => view.current[what](), []);
   return html`
@@ -51,9 +51,3 @@ export function Timeline({ model, groups = [{ name: "", model }], filter = null,
       </div>
     </div>`;
 }
-
-// The same text for the same groups, which are made anew at each drawing.
-const uids = new WeakMap();
-let nUids = 0;
-const uidOf = (model) => uids.get(model) ?? uids.set(model, nUids += 1).get(model);
-const groupsKey = (groups) => groups.map(({ name, model }) => `${name} ${uidOf(model)}`).join("\n");

@@ -43,11 +43,11 @@ export class TimelineView {
     cancelAnimationFrame(this.#frame);
   }
 
-  // `groups`: {name, model} of each model whose lanes are drawn, one below the other. Their clocks are one machine's.
+  // `groups`: {name, model} of each model whose lanes are drawn, one below the other, from the next frame on. Their clocks
+  // are one machine's.
   show({ groups, ...what }) {
     this.#groups = groups;
     this.#shown = what;
-    this.#isDirty = true;
   }
 
   zoomIn() { this.#zoom(-1, this.#focusedAt()); }

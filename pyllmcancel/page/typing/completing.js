@@ -1,5 +1,6 @@
 // One completion by POST /v1/completions: its text so far, and how it ended. Never throws.
 import { cancelRequest, errorOf, posted, send } from "../lib/api.js";
+import { REASONS } from "../lib/format.js";
 import { eventsOf } from "../lib/sse.js";
 
 // An ending: {outcome: "finished" | "cancelled" | "failed" | "left", code, reason, problem, param, usage, timings}
@@ -38,13 +39,10 @@ function whole(answer, onPiece) {
   return { outcome: "finished", reason: choice.finish_reason, usage: answer.usage, timings: answer.timings };
 }
 
-// The codes of a cancel (API documentation: 499, 503, 504); all others are failures.
-const CANCELS = new Set(["superseded", "explicit", "deadline", "disconnect", "stalled", "shutdown"]);
-
 function refusal(body, status) {
   const error = body?.error ?? {};
   const problem = error.message ?? `HTTP ${status}`;
-  const outcome = CANCELS.has(error.code) ? "cancelled" : "failed";
+  const outcome = Object.hasOwn(REASONS, error.code) ? "cancelled" : "failed";
   return { outcome, code: error.code, problem, param: error.param, usage: body?.usage };
 }
 

@@ -1,5 +1,5 @@
 // A plain completion: a prompt, a few settings, an answer that can be stopped.
-import { count, milliseconds, plural } from "../lib/format.js";
+import { count, FINISHES, milliseconds, plural, REASONS } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { complete, stop } from "./completing.js";
 
@@ -97,8 +97,6 @@ function drawer(draw) {
   };
 }
 
-const REASONS = { length: "the token limit was reached", stop: "the model had finished" };
-
 function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency }) {
   const parts = [];
   const generated = ending?.usage?.completion_tokens ?? tokens;
@@ -110,8 +108,8 @@ function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency
   if (firstAt !== null) parts.push(`first text after ${milliseconds(firstAt - askedAt)}`);
   if (ending?.outcome === "finished") parts.push(`all of it after ${milliseconds(endedAt - askedAt)}`);
   if (drafted > 0) parts.push(`${count(accepted)} of ${plural(drafted, "drafted token")} accepted`);
-  if (ending?.outcome === "finished") parts.push(`ended: ${REASONS[ending.reason] ?? ending.reason}`);
-  if (ending?.outcome === "cancelled") parts.push(ending.code !== "explicit" ? ending.code : `cancelled explicitly ${isStopped ? "by you" : "elsewhere"}`);
+  if (ending?.outcome === "finished") parts.push(`ended: ${FINISHES[ending.reason] ?? ending.reason}`);
+  if (ending?.outcome === "cancelled") parts.push(`${REASONS[ending.code]}${ending.code !== "explicit" ? "" : isStopped ? " by you" : " elsewhere"}`);
   if (typeof latency === "number") parts.push(`compute stopped after ${milliseconds(latency)}`);
   return parts.join(" · ");
 }
