@@ -42,6 +42,8 @@ export function Sidebar({ chats, onChosen }) {
       setRefusal(`Not imported: ${error.message}.`);
     }
   };
+  const entryOf = (one) => html`
+    <${Entry} key=${one.id} ...${{ chats, one, onOpen: () => open(one.id), isCurrent: one.id === current?.id, isRenamed: one.id === renamed, onRename: setRenamed }} />`;
   const entries = [
     { text: "Import …", act: bring },
     { text: "Export all as JSON", act: async () => saveFile("chats.json", toJson(await chats.everything()), "application/json") },
@@ -56,12 +58,10 @@ export function Sidebar({ chats, onChosen }) {
       ${refusal !== null && html`<p class="refusal" role="alert">${refusal}</p>`}
       ${summaries.length > 0 && html`<${SearchField} text=${searched} onChange=${setSearched} />`}
       <nav class="side-list" aria-label="Conversations">
-        ${searched.trim() !== "" && html`<${Found} chats=${chats} text=${searched.trim()} current=${current?.id} onOpen=${open} />`}
+        ${searched.trim() !== "" && html`<${Found} chats=${chats} text=${searched.trim()} entryOf=${entryOf} />`}
         ${searched.trim() === "" && [...Map.groupBy(summaries, ({ updated }) => day(updated))].map(([name, group]) => html`
           <h2 key=${name}>${name}</h2>
-          <ul key=${`${name} list`}>${group.map((one) => html`
-            <${Entry} key=${one.id} ...${{ chats, one, onOpen: () => open(one.id), isCurrent: one.id === current?.id, isRenamed: one.id === renamed, onRename: setRenamed }} />`)}
-          </ul>`)}
+          <ul key=${`${name} list`}>${group.map(entryOf)}</ul>`)}
         ${summaries.length === 0 && html`<p class="dim none">No conversations yet.</p>`}
       </nav>
       <p class="side-foot dim">${problem === null
@@ -77,7 +77,8 @@ function Entry({ chats, one, onOpen, isCurrent, isRenamed, onRename }) {
   const entries = [{ text: "Rename", act: () => onRename(one.id) }, ...exports(chats, one.id), { text: "Delete", act: () => { chats.removeConversation(one.id); focusComposer(); }, isDangerous: true }];
   return html`
     <li class=${`entry ${isCurrent ? "current" : ""}`} data-id=${one.id}>
-      <button type="button" class="quiet open ellipsis" aria-current=${isCurrent ? "true" : undefined} title=${title} onClick=${onOpen}>${title}</button>
+      <button type="button" class=${`quiet open ${one.excerpt ? "" : "ellipsis"}`} aria-current=${isCurrent ? "true" : undefined} title=${title} onClick=${onOpen}>
+        ${one.excerpt ? html`<span class="ellipsis">${title}</span><span class="excerpt dim">${one.excerpt}</span>` : title}</button>
       <${Menu} label=${`Actions on “${title}”`} entries=${entries} class="small" />
     </li>`;
 }

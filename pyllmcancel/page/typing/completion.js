@@ -1,6 +1,8 @@
 // A plain completion: a prompt, a few settings, an answer that can be stopped.
+import { useModel } from "../engine/use_model.js";
 import { count, FINISHES, milliseconds, plural, REASONS } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { Observable } from "../lib/observable.js";
 import { complete, stop } from "./completing.js";
 
 const PROMPT = "def read_settings(path):\n    \"\"\"Read";
@@ -8,9 +10,10 @@ let numbered = 0;
 const page = crypto.getRandomValues(new Uint32Array(1))[0].toString(36);
 
 export function Completion() {
-  const [run, setRun] = useState(null);       // {id, text, tokens, askedAt, firstAt, endedAt, ending, isStopped, latency}
-  const [other, setOther] = useState(null);   // {last, before}: the last complete run, and one of the same prompt that differs in drafts
-  const current = useRef(null);
+  const current = useRef(new Observable(null)).current; // {id, text, tokens, askedAt, firstAt, endedAt, ending, isStopped, latency}, changed in place
+  const [other, setOther] = useState(null); // {last, before}: the last complete run, and one of the same prompt that differs in drafts
+  useModel(current, 50);
+  const run = current.value;
   const compared = other?.last.id === run?.id ? other?.before ?? null : null;
   const isOpen = run !== null && run.endedAt === null;
 
@@ -20,24 +23,21 @@ export function Completion() {
     const form = new FormData(event.target);
     const body = bodyOf(form);
     const mine = { body, id: `complete-${page}-${numbered += 1}`, text: "", tokens: 0, askedAt: performance.now(), firstAt: null, endedAt: null, ending: null, controller: new AbortController() };
-    current.current = mine;
-    const drawn = drawer(() => { if (current.current === mine) setRun({ ...mine }); });
-    drawn();
-    const onPiece = (text) => { mine.text += text; mine.tokens += 1; mine.firstAt ??= performance.now(); drawn(); };
+    current.set(mine);
+    const onPiece = (text) => { mine.text += text; mine.tokens += 1; mine.firstAt ??= performance.now(); current.changed(); };
     mine.ending = await complete(body, { id: mine.id, signal: mine.controller.signal, onPiece });
     mine.endedAt = performance.now();
     if (mine.ending.outcome === "finished") setOther((before) => otherOf(before, mine));
-    drawn();
+    current.changed();
   };
   const halt = async () => {
-    const mine = current.current;
     if (!isOpen) return;
-    mine.isStopped = true;
-    mine.latency = await stop(mine.id);
-    setRun({ ...mine });
+    run.isStopped = true;
+    run.latency = await stop(run.id);
+    current.changed();
   };
   // The view is closed: the server notices that its client has left.
-  useEffect(() => () => current.current?.controller.abort(), []);
+  useEffect(() => () => current.value?.controller.abort(), []);
   const escape = (event) => { if (event.key === "Escape" && isOpen) { event.preventDefault(); halt(); } };
   const wrong = run?.ending?.outcome === "failed" ? run.ending : null;
   const invalid = (name) => (wrong?.param === name ? { "aria-invalid": "true", "aria-errormessage": "complete-problem" } : {});
@@ -85,16 +85,6 @@ function otherOf(known, run) {
   const alike = (one) => one !== null && JSON.stringify({ ...one.body, "speculative.n_max": 0 }) === JSON.stringify({ ...run.body, "speculative.n_max": 0 });
   const before = [known?.last ?? null, known?.before ?? null].find((one) => alike(one) && isDrafted(one.body) !== isDrafted(run.body));
   return { last: run, before: before ?? null };
-}
-
-// Calls at most once per frame.
-function drawer(draw) {
-  let waiting = false;
-  return () => {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => { waiting = false; draw(); });
-  };
 }
 
 function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency }) {
