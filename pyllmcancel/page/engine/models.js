@@ -1,10 +1,9 @@
 // All models of a server that has several: their states and loads. A loaded one is chosen here, and its figures are
 // shown below.
-import { bytes, duration, plural, shorten } from "../lib/format.js";
+import { bytes, count, duration, plural, shorten } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { loadModel, stateOf, stateWords, unloadModel } from "../lib/served.js";
 import { LoadBar } from "../load_bar.js";
-import { Figures } from "./replicas.js";
 import { useAction } from "./spoken.js";
 import { useModel } from "./use_model.js";
 
@@ -44,6 +43,12 @@ function Processes({ processes, of, chosen, onChoose }) {
     ${processes.length < of && html`<span class="small">${`${processes.length} of ${plural(of, "replica")}`}</span>`}
     ${processes.map(({ name, model }) => html`
       <span class="small" key=${name}><button class="quiet name-button" aria-pressed=${name === chosen} title=${`Show the figures of ${name}`} onClick=${() => onChoose(name)}><bdi>${shorten(name, 40)}</bdi></button> <${Figures} model=${model} /></span>`)}`;
+}
+
+function Figures({ model }) {
+  const now = model.serverNow();
+  const speed = now === null ? 0 : model.series.rate(now, "decode");
+  return html`<span class="dim small num">${`${model.slotsUsed()} of ${plural(model.server?.capacity.slots ?? 0, "slot")}, ${count(model.waiting().length)} waiting, ${count(speed)} tokens/s`}</span>`;
 }
 
 function about({ size, load_seconds: seconds, default: isDefault, aliases }) {

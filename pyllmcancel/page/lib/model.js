@@ -61,6 +61,10 @@ export class Model {
   find(id) { return this.#ids.get(id); }
 
   waiting() { return [...this.live.values()].filter((entry) => entry.t.admitted === null); }
+  running() { return [...this.live.values()].filter((entry) => entry.t.admitted !== null); }
+
+  // The slots that are taken: one at least by each running request.
+  slotsUsed() { return this.running().reduce((sum, entry) => sum + Math.max(1, entry.slots.length), 0); }
 
   #heardAt(t, now) {
     this.#heard = Math.max(this.#heard ?? t, t);
