@@ -1,9 +1,10 @@
 // The conversations that this browser keeps.
+import { copyText } from "../lib/copy.js";
+import { Dialog } from "../lib/dialog.js";
 import { plural } from "../lib/format.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { fromJson, MAX_FILE, toJson, toMarkdown } from "./archive.js";
-import { copyText } from "./code_block.js";
 import { focusComposer } from "./editor.js";
 import { chooseFiles, fileName, saveFile } from "./files.js";
 import { Icon } from "./icons.js";
@@ -121,14 +122,12 @@ function Title({ title, onDone }) {
 }
 
 function DeleteAll({ n, onDone }) {
-  const dialog = useRef(null);
-  useEffect(() => { dialog.current.showModal(); }, []);
   return html`
-    <dialog ref=${dialog} aria-labelledby="delete-title" onClose=${() => onDone(dialog.current.returnValue === "yes")}>
+    <${Dialog} aria-labelledby="delete-title" onClose=${(answer) => onDone(answer === "yes")}>
       <form method="dialog">
         <h2 id="delete-title">Delete ${plural(n, "conversation")}?</h2>
         <p class="dim">They are stored in this browser only, and cannot be restored.</p>
         <div class="row"><button class="danger" value="yes">Delete all</button><button value="no" autofocus>Keep them</button></div>
       </form>
-    </dialog>`;
+    </${Dialog}>`;
 }

@@ -4,7 +4,7 @@ import { bytes, count, duration, plural, shorten } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { loadModel, stateOf, stateWords, unloadModel } from "../lib/served.js";
 import { LoadBar } from "../load_bar.js";
-import { useAction } from "./spoken.js";
+import { useAction } from "../lib/spoken.js";
 import { useModel } from "./use_model.js";
 
 export function Models({ fleet, served, chosen, onChoose }) {
@@ -66,7 +66,7 @@ function Actions({ one, state }) {
     await what(one.id);
     return `${one.id} ${done}`;
   });
-  const button = (text, what, done, kind = "") => html`<button class=${`small-button ${kind}`} aria-label=${`${text} ${one.id}`} aria-disabled=${busy} onClick=${() => act(what, done)}>${text}</button>`;
+  const button = (text, what, done, kind = "") => html`<button class=${`small ${kind}`} aria-label=${`${text} ${one.id}`} aria-disabled=${busy} onClick=${() => act(what, done)}>${text}</button>`;
   return html`
     <span class="row model-actions">
       ${state === "ready" && button("Unload", unloadModel, "is unloaded")}

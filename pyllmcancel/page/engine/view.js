@@ -9,7 +9,6 @@ import { Models } from "./models.js";
 import { linkTo, RequestList } from "./request_list.js";
 import { RequestPanel } from "./request_panel.js";
 import { Sessions } from "./sessions.js";
-import { Spoken } from "./spoken.js";
 import { Tiles } from "./tiles.js";
 import { Timeline } from "./timeline.js";
 import { useModel } from "./use_model.js";
@@ -42,7 +41,6 @@ export function EngineView() {
         ${!isIdle && html`<div class="engine-column" key=${name}><${Histogram} model=${model} of=${of} /><${Sessions} model=${model} of=${of} /></div>`}
       </div>
       ${id !== null && html`<${RequestPanel} fleet=${fleet} id=${id} onClose=${close} />`}
-      <${Spoken} />
     </div>`;
 }
 
