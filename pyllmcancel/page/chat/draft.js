@@ -68,8 +68,6 @@ export class Draft {
     const whole = { id: id ?? known.id, name: known.name + (called.name ?? ""), arguments: known.arguments + (called.arguments ?? "") };
     this.toolCalls = Object.assign([...this.toolCalls], { [at]: whole });
   }
-
-  get isEmpty() { return this.content === "" && this.reasoning === "" && this.toolCalls.length === 0; }
 }
 
 const WHY = { explicit: "cancelled", disconnect: "lost" }; // of the other reasons the code

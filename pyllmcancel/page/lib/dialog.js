@@ -7,5 +7,5 @@ export function Dialog({ onClose, children, ...rest }) {
   useEffect(() => { dialog.current.showModal(); }, []);
   // A click on the backdrop has the dialog itself as its target.
   const outside = (event) => { if (event.target === dialog.current) dialog.current.close(); };
-  return html`<dialog ref=${dialog} onClose=${() => onClose(dialog.current.returnValue)} onClick=${outside} ...${rest}>${children}</dialog>`;
+  return html`<dialog ref=${dialog} onClose=${({ target }) => onClose(target.returnValue)} onClick=${outside} ...${rest}>${children}</dialog>`;
 }

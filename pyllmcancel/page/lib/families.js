@@ -46,8 +46,6 @@ export class Families {
     if (this.keys.get(key)?.newest === entry) this.keys.delete(key);
   }
 
-  of(entry) { return entry.session === null ? undefined : this.sessions.get(nameOf(entry.owner, entry.session)); }
-
   keyOf(entry) { return entry.supersede === null ? undefined : this.keys.get(nameOf(entry.owner, entry.supersede)); }
 
   // Sessions without a known parent, in the order in which they came.

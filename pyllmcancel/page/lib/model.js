@@ -53,8 +53,6 @@ export class Model {
   // Return the server's present time, in seconds since the epoch; null before the first event.
   serverNow(now = seconds()) { return this.#heard === null ? null : Math.max(this.#heard, now - this.#ahead); }
 
-  nowOf() { return this.serverNow(); }
-
   get heard() { return this.#heard; }
 
   // Return the newest request of this id.
