@@ -9,6 +9,7 @@ import { documentation } from "./lib/documentation.js";
 import { html, render, useEffect } from "./lib/html.js";
 import { plural } from "./lib/format.js";
 import { useEvent, useObservable } from "./lib/observable.js";
+import { Spoken } from "./lib/spoken.js";
 
 const VIEWS = {
   engine: { name: "Engine", view: EngineView },
@@ -29,6 +30,7 @@ function App() {
   return html`
     <${Header} current=${name} />
     <${Notices} />
+    <${Spoken} />
     <main class="view" id="view" key=${name}><${View} /></main>
     <${KeyDialog} />`;
 }

@@ -1,21 +1,18 @@
 // Asks for the API key once, in the page, and reports once that the key was wrong.
 import { giveKey, keyWanted } from "./lib/api.js";
-import { html, useEffect, useRef } from "./lib/html.js";
+import { Dialog } from "./lib/dialog.js";
+import { html } from "./lib/html.js";
 import { useObservable } from "./lib/observable.js";
 
 export function KeyDialog() {
   const wanted = useObservable(keyWanted);
-  const dialog = useRef(null);
-  useEffect(() => {
-    if (wanted !== null && !dialog.current.open) dialog.current.showModal();
-  }, [wanted]);
   if (wanted === null) return null;
   const submit = (event) => {
     event.preventDefault();
     giveKey(new FormData(event.target).get("key").trim());
   };
   return html`
-    <dialog ref=${dialog} aria-labelledby="key-title" onCancel=${() => giveKey(null)}>
+    <${Dialog} aria-labelledby="key-title" onClose=${() => giveKey(null)} onClick=${null}>
       <form onSubmit=${submit}>
         <h2 id="key-title">This server needs an API key</h2>
         ${wanted.wrong && html`<p class="badge error" role="alert">That key was refused.</p>`}
@@ -23,5 +20,5 @@ export function KeyDialog() {
         <p class="dim">The key is kept in this page only, until the page is closed.</p>
         <div class="row"><button class="primary" type="submit">Use this key</button><button type="button" onClick=${() => giveKey(null)}>Continue without a key</button></div>
       </form>
-    </dialog>`;
+    </${Dialog}>`;
 }

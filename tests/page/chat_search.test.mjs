@@ -1,8 +1,10 @@
 // A search in conversations, and the share of the context that one takes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { contextOf } from "../../pyllmcancel/page/chat/context_use.js";
 import { excerptOf, wordsOf } from "../../pyllmcancel/page/chat/search.js";
+
+globalThis.document = { baseURI: "http://localhost/" }; // the API's base is the page's
+const { contextOf } = await import("../../pyllmcancel/page/chat/context.js");
 
 const conversation = (title, ...contents) => ({ title, messages: contents.map((content) => ({ content })) });
 

@@ -3,17 +3,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { beginOf, endOf, placeOf, shownOf } from "../../pyllmcancel/page/typing/ghost.js";
 import { Recording, scriptOf } from "../../pyllmcancel/page/typing/rhythm.js";
-import { figuresOf, median, tokensOf } from "../../pyllmcancel/page/typing/statistics.js";
+import { figuresOf, tokensOf } from "../../pyllmcancel/page/typing/statistics.js";
 
 const wastedOf = (given) => tokensOf(given).wasted;
 const request = (given) => ({
   keyAt: 0, sentAt: 0, firstAt: null, obsoleteAt: null, endedAt: null, tokens: 0, tokensWhenObsolete: 0, entry: null, ...given,
-});
-
-test("the median of an even number is between the two", () => {
-  assert.equal(median([9, 1, 4, 2]), 3);
-  assert.equal(median([9, 1, 4]), 4);
-  assert.equal(median([]), null);
 });
 
 test("a wanted request wastes nothing", () => {

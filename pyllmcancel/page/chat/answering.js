@@ -1,5 +1,5 @@
 // One answer: sends its request, or takes up the stream of one that was sent before; follows the stream, and stops it.
-import { call, errorOf, hasCancelled, send } from "../lib/api.js";
+import { call, errorOf, hasCancelled, posted, send } from "../lib/api.js";
 import { Observable } from "../lib/observable.js";
 import { eventsOf } from "../lib/sse.js";
 import { Draft, isCancelled, messageOf } from "./draft.js";
@@ -85,9 +85,9 @@ export class Answering {
     }
   }
 
-  async #ask(body) {
-    const headers = { "Content-Type": "application/json", "X-Session-Id": this.#session, "X-Request-Id": this.requestId };
-    return send("v1/chat/completions", { method: "POST", headers, body: JSON.stringify(body), signal: this.#controller.signal });
+  #ask(body) {
+    const headers = { "X-Session-Id": this.#session, "X-Request-Id": this.requestId };
+    return send("v1/chat/completions", { ...posted(body, headers), signal: this.#controller.signal });
   }
 
   async #begin() {

@@ -2,13 +2,12 @@
 import { fenced, fileBlock } from "./attachments.js";
 import { branch, newId, NO_SETTINGS, titleOf } from "./conversation.js";
 import { EFFORTS, FIELDS } from "./request_body.js";
-import { endWords } from "./words.js";
+import { ENDS, endWords } from "./words.js";
 
 export const FORMAT = "pyllmcancel-chats";
 export const MAX_FILE = 64 * 2 ** 20; // bytes
 const MAX_CONVERSATIONS = 1000, MAX_MESSAGES = 10000;
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=]+$/;
-const ENDS = new Set(["stopped", "cancelled", "superseded", "deadline", "shutdown", "stalled", "lost", "closed", "error"]);
 
 export const toJson = (conversations) => JSON.stringify({ format: FORMAT, version: 1, exported: new Date().toISOString(), conversations }, null, 1);
 
@@ -110,7 +109,7 @@ const contentOf = (content) => (Array.isArray(content) ? content.map((part) => s
 
 function answerOf(raw) {
   const toolCalls = (Array.isArray(raw.toolCalls) ? raw.toolCalls : []).map((one) => ({ id: string(one?.id), name: string(one?.name), arguments: string(one?.arguments) }));
-  const known = raw.cut !== null && typeof raw.cut === "object" && ENDS.has(raw.cut.why);
+  const known = raw.cut !== null && typeof raw.cut === "object" && Object.hasOwn(ENDS, raw.cut.why);
   const cut = known ? { why: raw.cut.why, latency: numberOf(raw.cut.latency), phase: string(raw.cut.phase) || null, ...(raw.cut.byPage === true ? { byPage: true } : {}) } : raw.running === true ? { why: "closed" } : null;
   return { reasoning: string(raw.reasoning), toolCalls, finish: string(raw.finish) || null, cut, error: errorOf(raw.error), usage: usageOf(raw.usage), speed: speedOf(raw.speed), model: string(raw.model) || null, running: false };
 }

@@ -64,7 +64,7 @@ export class Chats {
 
   // True if there is such a conversation.
   async open(id) {
-    const known = this.#answering.get(id)?.conversation ?? (this.current.value?.id === id ? this.current.value : null);
+    const known = this.#held(id);
     const conversation = known ?? (await this.#storage.get(id));
     if (conversation === null) return false;
     if (known === null) this.#goOnAfterReload(conversation);
@@ -103,7 +103,7 @@ export class Chats {
   goOn(message) {
     const conversation = this.current.value;
     select(conversation, message.id);
-    return this.#run(conversation, replace(conversation, message.id, { running: true }), message);
+    return this.#run(conversation, replace(conversation, message.id, { running: true }));
   }
 
   // Add a new branch with another text; if the text is the person's, an answer follows.
@@ -204,18 +204,14 @@ export class Chats {
 
   #held(id) { return this.#answering.get(id)?.conversation ?? (this.current.value?.id === id ? this.current.value : null); }
 
-  #answer(conversation) {
-    const leaf = conversation.leaf;
-    const message = add(conversation, leaf, { role: "assistant", running: true });
-    return this.#run(conversation, message, null);
-  }
+  #answer(conversation) { return this.#run(conversation, add(conversation, conversation.leaf, { role: "assistant", running: true })); }
 
-  async #run(conversation, message, goesOnWith) {
+  // Have a message written, after what it has.
+  async #run(conversation, message) {
     if (this.#answering.has(conversation.id)) return;
     this.toast.set(null);
-    const leaf = goesOnWith === null ? message.parent : message.id;
-    const from = { prefix: goesOnWith?.content ?? "", reasoning: goesOnWith?.reasoning ?? "" };
-    return this.#follow(conversation, message, { ...from, body: requestBody(conversation, leaf, { isSingle: this.#isSingle() }) });
+    const { id, content: prefix, reasoning = "" } = message;
+    return this.#follow(conversation, message, { prefix, reasoning, body: requestBody(conversation, id, { isSingle: this.#isSingle() }) });
   }
 
   // Take up the answer that was being written when its page was closed; if it is gone, mark it as cut.

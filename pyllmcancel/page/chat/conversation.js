@@ -72,23 +72,18 @@ export function titleOf(text) {
   return line.length <= TITLE_LENGTH ? line : `${line.slice(0, TITLE_LENGTH - 1).trimEnd()}…`;
 }
 
-// Return the messages to send for an answer after `leaf`. If `leaf` is an answer itself, the model continues it.
+// Return the messages to send for an answer after `leaf`. If `leaf` is an answer itself, the model continues its text.
 export function requestMessages(conversation, leaf) {
-  const messages = branch(conversation, leaf).map(wire).filter((message) => message !== null);
+  const messages = branch(conversation, leaf).map((message) => WIRE[message.role](message)).filter((message) => message !== null);
   const { system } = conversation.settings;
   return system.trim() === "" ? messages : [{ role: "system", content: system }, ...messages];
 }
 
-function wire(message) {
-  switch (message.role) {
-    case "tool":
-      return { role: "tool", tool_call_id: message.toolCallId, content: message.content };
-    case "user":
-      return { role: "user", content: parts(message) };
-    default:
-      return wireAnswer(message);
-  }
-}
+const WIRE = {
+  tool: ({ toolCallId, content }) => ({ role: "tool", tool_call_id: toolCallId, content }),
+  user: (message) => ({ role: "user", content: parts(message) }),
+  assistant: wireAnswer,
+};
 
 function parts({ images = [], ...message }) {
   const content = withFiles(message);

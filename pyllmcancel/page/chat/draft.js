@@ -1,4 +1,5 @@
 // An unfinished answer: the sum of the events of its stream.
+import { REASONS } from "../lib/format.js";
 import { Observable } from "../lib/observable.js";
 
 export const NO_DRAFT = new Observable(null);
@@ -67,11 +68,9 @@ export class Draft {
     const whole = { id: id ?? known.id, name: known.name + (called.name ?? ""), arguments: known.arguments + (called.arguments ?? "") };
     this.toolCalls = Object.assign([...this.toolCalls], { [at]: whole });
   }
-
-  get isEmpty() { return this.content === "" && this.reasoning === "" && this.toolCalls.length === 0; }
 }
 
-const CANCELS = { explicit: "cancelled", superseded: "superseded", deadline: "deadline", shutdown: "shutdown", stalled: "stalled", disconnect: "lost" };
+const WHY = { explicit: "cancelled", disconnect: "lost" }; // of the other reasons the code
 
 // Return why an answer is incomplete: {why, latency, phase, byPage}; null if it is complete.
 //
@@ -84,11 +83,11 @@ export function cutOf(draft, stop, seen = null, byPage = false) {
   const code = error?.code ?? null;
   if (stop !== null && (error === null || (stop.outcome !== "already_finished" && [null, "explicit"].includes(code)))) return cut("stopped", stop);
   if (error === null) return cut("lost", null);
-  return { ...cut(CANCELS[code] ?? "error", seen ?? stop), ...(code === "explicit" && byPage ? { byPage } : {}) };
+  return { ...cut(isCancelled(draft) ? WHY[code] ?? code : "error", seen ?? stop), ...(code === "explicit" && byPage ? { byPage } : {}) };
 }
 
 // True if somebody has cancelled the answer.
-export const isCancelled = ({ error }) => error !== null && Object.hasOwn(CANCELS, error.code ?? "");
+export const isCancelled = ({ error }) => error !== null && Object.hasOwn(REASONS, error.code ?? "");
 
 const cut = (why, told) => ({ why, latency: told?.cancel_latency_ms ?? null, phase: told?.phase ?? null });
 

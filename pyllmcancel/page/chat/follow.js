@@ -1,5 +1,6 @@
 // The thread stays at its end while it grows, until the person scrolls up.
 import { useEffect, useRef, useState } from "../lib/html.js";
+import { listen } from "../lib/observable.js";
 
 const NEAR = 48; // distance from the end, in pixels, that still counts as the end
 
@@ -32,11 +33,8 @@ export function useFollow(key) {
     const observer = new ResizeObserver(grown);
     observer.observe(content.current);
     observer.observe(box);
-    box.addEventListener("scroll", scrolled, { passive: true });
-    return () => {
-      observer.disconnect();
-      box.removeEventListener("scroll", scrolled);
-    };
+    const forget = listen(box, "scroll", scrolled);
+    return () => { observer.disconnect(); forget(); };
   }, []);
   useEffect(() => { toEnd(); }, [key]);
   return { scroller, content, isAway, toEnd };

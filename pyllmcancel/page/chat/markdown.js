@@ -1,7 +1,7 @@
 // Markdown in the page.
-import { html, useLayoutEffect, useRef } from "../lib/html.js";
+import { html, render, useLayoutEffect, useRef } from "../lib/html.js";
 import { Blocks } from "./blocks.js";
-import { makeCode } from "./code_block.js";
+import { Code } from "./code_block.js";
 import { drawFormulas } from "./formula.js";
 import { safeAnswer } from "./sanitize.js";
 
@@ -15,19 +15,8 @@ export function Markdown({ text, isLive = false, isTyped = false }) {
   }
   return html`
     <div class=${`md ${isLive ? "live" : ""} ${isTyped ? "typed" : ""}`}>
-      ${last.current.shown.map((block, at) => (block.kind === "code" ? html`<${Code} key=${`c${at}`} block=${block} />` : html`<${Html} key=${at} block=${block} />`))}
+      ${last.current.shown.map((block, at) => (block.kind === "code" ? html`<div class="md-block" key=${`c${at}`}><${Code} ...${block} /></div>` : html`<${Html} key=${at} block=${block} />`))}
     </div>`;
-}
-
-function Code({ block }) {
-  const holder = useRef(null);
-  const code = useRef(null);
-  useLayoutEffect(() => {
-    code.current ??= makeCode();
-    code.current.update(block);
-    if (code.current.element.parentNode !== holder.current) holder.current.append(code.current.element);
-  }, [block]);
-  return html`<div class="md-block" ref=${holder}></div>`;
 }
 
 function Html({ block }) {
@@ -44,15 +33,13 @@ function Html({ block }) {
 function furnish(fragment) {
   for (const pre of fragment.querySelectorAll("pre")) {
     const inner = pre.querySelector("code") ?? pre;
-    const code = makeCode();
-    code.update({ text: inner.textContent.replace(/\n$/, ""), lang: /language-(\S+)/.exec(inner.className)?.[1] ?? "", isOpen: false });
-    pre.replaceWith(code.element);
+    const holder = document.createElement("div");
+    render(html`<${Code} text=${inner.textContent.replace(/\n$/, "")} lang=${/language-(\S+)/.exec(inner.className)?.[1] ?? ""} />`, holder);
+    pre.replaceWith(holder);
   }
   drawFormulas(fragment);
   for (const table of fragment.querySelectorAll("table")) {
-    const scroller = document.createElement("div");
-    scroller.className = "table-scroll";
-    scroller.tabIndex = 0;
+    const scroller = Object.assign(document.createElement("div"), { className: "table-scroll", tabIndex: 0 });
     table.replaceWith(scroller);
     scroller.append(table);
   }

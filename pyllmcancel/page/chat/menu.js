@@ -2,8 +2,8 @@
 import { html, useRef } from "../lib/html.js";
 import { IconButton } from "./icons.js";
 
-// `entries`: [{text, act, isDangerous, isChosen}]; `isChosen` is there if one of them is. `face`: shown instead of an icon.
-export function Menu({ label, icon = "more", face, entries, class: extra }) {
+// `entries`: [{text, act, isDangerous, isChosen}]; `isChosen` is there if one of them is. `face`: shown instead of the icon.
+export function Menu({ label, face, entries, class: extra }) {
   const menu = useRef(null);
   const button = () => menu.current.previousElementSibling;
   const place = () => {
@@ -37,7 +37,7 @@ export function Menu({ label, icon = "more", face, entries, class: extra }) {
   return html`
     <span class="menu-holder">
       ${face === undefined
-    ? html`<${IconButton} icon=${icon} label=${label} class=${extra} aria-haspopup="menu" aria-expanded="false" onClick=${() => menu.current.togglePopover()} />`
+    ? html`<${IconButton} icon="more" label=${label} class=${extra} aria-haspopup="menu" aria-expanded="false" onClick=${() => menu.current.togglePopover()} />`
     : html`<button type="button" class=${extra} aria-haspopup="menu" aria-expanded="false" onClick=${() => menu.current.togglePopover()}>${face}</button>`}
       <div class="menu" role="menu" popover="auto" aria-label=${label} ref=${menu} onToggle=${toggled} onKeyDown=${move}>
         ${entries.map(({ text, act, isDangerous, isChosen }) => html`<button type="button" role=${isChosen === undefined ? "menuitem" : "menuitemradio"} aria-checked=${isChosen} tabindex="-1" class=${`quiet ${isDangerous ? "dangerous" : ""}`} onClick=${choose(act)}>${text}</button>`)}

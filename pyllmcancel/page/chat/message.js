@@ -1,8 +1,8 @@
 // One message, and the actions on it.
+import { useCopy } from "../lib/copy.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { AnswerBody, AnswerFoot } from "./answer.js";
-import { copyText } from "./code_block.js";
 import { NO_DRAFT } from "./draft.js";
 import { titleOf } from "./conversation.js";
 import { Editor, focusComposer } from "./editor.js";
@@ -67,17 +67,12 @@ const then = (act) => () => {
 };
 
 function Actions({ chats, message, versions, isBusy, onEdit }) {
-  const [isCopied, setCopied] = useState(false);
-  const copy = async () => {
-    if (!(await copyText(message.content))) return;
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1500);
-  };
+  const [told, copy] = useCopy();
   const { role } = message;
   return html`
     <div class="actions" role="group" aria-label=${`Actions on this ${role === "user" ? "message" : "answer"}`}>
       ${versions.length > 1 && html`<${Versions} ...${{ chats, message, versions, isBusy }} />`}
-      ${message.content !== "" && html`<${IconButton} icon=${isCopied ? "check" : "copy"} label=${isCopied ? "Copied" : "Copy"} onClick=${copy} />`}
+      ${message.content !== "" && html`<${IconButton} icon=${told === "Copied" ? "check" : "copy"} label=${told ?? "Copy"} onClick=${() => copy(message.content)} />`}
       ${role === "assistant" && message.content !== "" && html`<${IconButton} icon="save" label="Download as Markdown" onClick=${() => saveFile(fileName(titleOf(message.content), "md"), `${message.content}\n`, "text/markdown")} />`}
       ${role === "assistant" && html`<${IconButton} icon="again" label="Answer again" disabled=${isBusy} onClick=${then(() => chats.again(message))} />`}
       ${role !== "tool" && html`<${IconButton} icon="edit" label=${role === "user" ? "Edit, and continue from here" : "Edit the answer"} disabled=${isBusy} onClick=${onEdit} />`}

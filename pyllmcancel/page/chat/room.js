@@ -1,42 +1,37 @@
 // The chat: conversations at the side, one of them in the middle, and the composer below it.
-import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { useObservable } from "../lib/observable.js";
+import { Dialog } from "../lib/dialog.js";
+import { html, useEffect, useState } from "../lib/html.js";
+import { listen, useEvent, useObservable } from "../lib/observable.js";
 import { modelOf, stateOf } from "../lib/served.js";
+import { say } from "../lib/spoken.js";
 import { fleet } from "../live.js";
 import { Composer } from "./composer.js";
 import { focusComposer } from "./editor.js";
 import { learnFacts } from "./facts.js";
 import { useFollow } from "./follow.js";
-import { IconButton } from "./icons.js";
+import { Icon, IconButton } from "./icons.js";
 import { Settings } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
-import { Thread, ToEnd } from "./thread.js";
+import { Thread } from "./thread.js";
 import { endWords, errorWords } from "./words.js";
 
 const WIDE = matchMedia("(min-width: 900px)");
 
 export function Room({ chats }) {
   const conversation = useObservable(chats.current);
-  const [isWide, setWide] = useState(WIDE.matches);
+  const isWide = useEvent(WIDE, "change", () => WIDE.matches);
   const [open, setOpen] = useState(null); // "settings", "list"
   const follow = useFollow(conversation.id);
   const answering = chats.answeringOf(conversation);
   const served = useObservable(fleet.served);
   const chosen = modelOf(served, conversation.settings.model);
   useEffect(() => { learnFacts(chosen); }, [chosen?.id, chosen !== null && stateOf(chosen) === "ready"]);
-  useEffect(() => {
-    const follows = () => setWide(WIDE.matches);
-    WIDE.addEventListener("change", follows);
-    return () => WIDE.removeEventListener("change", follows);
-  }, []);
-  useEffect(() => {
-    const stop = (event) => {
-      const isElsewhere = event.defaultPrevented || event.isComposing || document.querySelector("dialog[open], [popover]:popover-open") !== null;
-      if (event.key === "Escape" && !isElsewhere) chats.stop();
-    };
-    addEventListener("keydown", stop);
-    return () => removeEventListener("keydown", stop);
-  }, [chats]);
+  useEffect(() => listen(window, "keydown", (event) => {
+    const isElsewhere = event.defaultPrevented || event.isComposing || document.querySelector("dialog[open], [popover]:popover-open") !== null;
+    if (event.key === "Escape" && !isElsewhere) chats.stop();
+  }), [chats]);
+  // Each answer is announced after it has ended. The thread itself is silent: it would be read token by token.
+  useEffect(() => chats.said.subscribe((message) => say(spokenOf(message))), [chats]);
   const send = (text, attached) => {
     follow.toEnd();
     chats.send(text, attached);
@@ -44,7 +39,7 @@ export function Room({ chats }) {
   return html`
     <div class="chat">
       ${isWide && html`<aside class="chat-side" aria-label="History"><${Sidebar} chats=${chats} onChosen=${() => {}} /></aside>`}
-      ${!isWide && open === "list" && html`<${Drawer} onClose=${() => setOpen(null)}><${Sidebar} chats=${chats} onChosen=${() => setOpen(null)} /></${Drawer}>`}
+      ${!isWide && open === "list" && html`<${Dialog} class="drawer" aria-label="Conversations" onClose=${() => setOpen(null)}><${Sidebar} chats=${chats} onChosen=${() => setOpen(null)} /></${Dialog}>`}
       <section class="chat-main" aria-label=${conversation.title || "New conversation"}>
         ${!isWide && html`
           <header class="chat-bar">
@@ -54,20 +49,13 @@ export function Room({ chats }) {
           </header>`}
         <${Thread} ...${{ chats, conversation, follow }} isBusy=${answering !== null} />
         <div class="dock">
-          <${ToEnd} follow=${follow} />
+          ${follow.isAway && html`<button type="button" class="to-end" aria-label="To the newest" title="To the newest" onClick=${follow.toEnd}><${Icon} name="down" /></button>`}
           <${Toast} chats=${chats} />
           <${Composer} ...${{ chats, conversation, answering }} onSend=${send} onSettings=${() => setOpen("settings")} />
         </div>
       </section>
       ${open === "settings" && html`<${Settings} ...${{ chats, conversation }} onClose=${() => setOpen(null)} />`}
-      <${Announcer} chats=${chats} />
     </div>`;
-}
-
-function Drawer({ onClose, children }) {
-  const dialog = useRef(null);
-  useEffect(() => { dialog.current.showModal(); }, []);
-  return html`<dialog class="drawer" ref=${dialog} aria-label="Conversations" onClose=${onClose} onClick=${(event) => event.target === dialog.current && dialog.current.close()}>${children}</dialog>`;
 }
 
 function Toast({ chats }) {
@@ -84,10 +72,4 @@ function Toast({ chats }) {
 }
 
 const MAX_SPOKEN = 2000; // characters
-
-// Announces each answer once, after it has ended. The thread itself is silent: it would be read token by token.
-function Announcer({ chats }) {
-  const message = useObservable(chats.said);
-  const text = message === null ? "" : `${message.content.slice(0, MAX_SPOKEN)} ${message.error ? errorWords(message.error).title : endWords(message) ?? ""}`;
-  return html`<div class="hidden-text" role="status" aria-live="polite">${text}</div>`;
-}
+const spokenOf = (message) => `${message.content.slice(0, MAX_SPOKEN)} ${message.error ? errorWords(message.error).title : endWords(message) ?? ""}`;

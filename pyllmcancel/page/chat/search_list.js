@@ -9,7 +9,8 @@ export const SearchField = ({ text, onChange }) => html`
     onInput=${(event) => onChange(event.target.value)}
     onKeyDown=${(event) => { if (event.key === "Escape") { event.preventDefault(); onChange(""); } }} />`;
 
-export function Found({ chats, text, current, onOpen }) {
+// `entryOf(one)` draws a conversation that was found.
+export function Found({ chats, text, entryOf }) {
   const summaries = useObservable(chats.summaries); // searched again when one has changed
   const [found, setFound] = useState(null);
   useEffect(() => {
@@ -26,10 +27,5 @@ export function Found({ chats, text, current, onOpen }) {
   }, [text, summaries]);
   return html`
     <p class="dim none" role="status">${found === null ? "Searching …" : found.length === 0 ? "Nothing found." : `${found.length} found`}</p>
-    ${found !== null && html`<ul>${found.map((one) => html`
-      <li class=${`entry ${one.id === current ? "current" : ""}`} key=${one.id}>
-        <button type="button" class="quiet open" aria-current=${one.id === current ? "true" : undefined} onClick=${() => onOpen(one.id)}>
-          <span class="ellipsis">${one.title || "Untitled"}</span>${one.excerpt !== "" && html`<span class="excerpt dim">${one.excerpt}</span>`}
-        </button>
-      </li>`)}</ul>`}`;
+    ${found !== null && html`<ul>${found.map(entryOf)}</ul>`}`;
 }

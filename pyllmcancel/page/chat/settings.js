@@ -1,5 +1,6 @@
 // The settings that a conversation sends with its messages: the system prompt, sampling, tools.
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { Dialog } from "../lib/dialog.js";
+import { html, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { NO_SETTINGS } from "./conversation.js";
 import { facts } from "./facts.js";
@@ -8,9 +9,8 @@ import { defaultOf, EFFORTS, FIELDS, readTools } from "./request_body.js";
 
 export function Settings({ chats, conversation, onClose }) {
   const known = useObservable(facts);
-  const dialog = useRef(null), form = useRef(null);
+  const form = useRef(null);
   const [problem, setProblem] = useState(null);
-  useEffect(() => { dialog.current.showModal(); }, []);
   const { settings } = conversation;
   const read = () => {
     const given = new FormData(form.current);
@@ -20,11 +20,11 @@ export function Settings({ chats, conversation, onClose }) {
     return { system: text("system"), model: settings.model, stop: text("stop"), tools: text("tools"), effort: text("effort"), sampling };
   };
   const save = (event) => {
-    event.preventDefault();
     const wanted = read();
     const { problem: wrong } = readTools(wanted.tools);
     setProblem(wrong);
     if (wrong !== null) {
+      event.preventDefault();
       const tools = form.current.elements.tools;
       tools.closest("details").open = true;
       tools.focus();
@@ -32,15 +32,14 @@ export function Settings({ chats, conversation, onClose }) {
     }
     if (event.submitter?.name === "always") chats.keepDefaults(wanted);
     chats.set(wanted);
-    dialog.current.close();
   };
   const clear = () => {
     for (const element of form.current.elements) if (element.name in NO_SETTINGS || FIELDS.some(({ name }) => name === element.name)) element.value = "";
   };
   return html`
-    <dialog class="settings-sheet" ref=${dialog} aria-labelledby="settings-title" onClose=${onClose} onClick=${(event) => event.target === dialog.current && dialog.current.close()}>
-      <form ref=${form} onSubmit=${save}>
-        <header class="settings-sheet-head"><h2 id="settings-title">Settings of this conversation</h2><${IconButton} icon="close" label="Close" onClick=${() => dialog.current.close()} /></header>
+    <${Dialog} class="settings-sheet" aria-labelledby="settings-title" onClose=${onClose}>
+      <form method="dialog" ref=${form} onSubmit=${save}>
+        <header class="settings-sheet-head"><h2 id="settings-title">Settings of this conversation</h2><${IconButton} icon="close" label="Close" onClick=${() => form.current.closest("dialog").close()} /></header>
         <div class="settings-sheet-body">
           <label class="field">System prompt
             <textarea name="system" rows="5" defaultValue=${settings.system} placeholder="The model's role, and how to answer"></textarea>
@@ -72,7 +71,7 @@ export function Settings({ chats, conversation, onClose }) {
           <button type="button" class="quiet" onClick=${clear}>Clear</button>
         </footer>
       </form>
-    </dialog>`;
+    </${Dialog}>`;
 }
 
 const EXAMPLE = `[{"name": "weather", "description": "…",

@@ -1,9 +1,10 @@
 // The conversations that this browser keeps.
+import { copyText } from "../lib/copy.js";
+import { Dialog } from "../lib/dialog.js";
 import { plural } from "../lib/format.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { fromJson, MAX_FILE, toJson, toMarkdown } from "./archive.js";
-import { copyText } from "./code_block.js";
 import { focusComposer } from "./editor.js";
 import { chooseFiles, fileName, saveFile } from "./files.js";
 import { Icon } from "./icons.js";
@@ -42,6 +43,8 @@ export function Sidebar({ chats, onChosen }) {
       setRefusal(`Not imported: ${error.message}.`);
     }
   };
+  const entryOf = (one) => html`
+    <${Entry} key=${one.id} ...${{ chats, one, onOpen: () => open(one.id), isCurrent: one.id === current?.id, isRenamed: one.id === renamed, onRename: setRenamed }} />`;
   const entries = [
     { text: "Import …", act: bring },
     { text: "Export all as JSON", act: async () => saveFile("chats.json", toJson(await chats.everything()), "application/json") },
@@ -56,12 +59,10 @@ export function Sidebar({ chats, onChosen }) {
       ${refusal !== null && html`<p class="refusal" role="alert">${refusal}</p>`}
       ${summaries.length > 0 && html`<${SearchField} text=${searched} onChange=${setSearched} />`}
       <nav class="side-list" aria-label="Conversations">
-        ${searched.trim() !== "" && html`<${Found} chats=${chats} text=${searched.trim()} current=${current?.id} onOpen=${open} />`}
+        ${searched.trim() !== "" && html`<${Found} chats=${chats} text=${searched.trim()} entryOf=${entryOf} />`}
         ${searched.trim() === "" && [...Map.groupBy(summaries, ({ updated }) => day(updated))].map(([name, group]) => html`
           <h2 key=${name}>${name}</h2>
-          <ul key=${`${name} list`}>${group.map((one) => html`
-            <${Entry} key=${one.id} ...${{ chats, one, onOpen: () => open(one.id), isCurrent: one.id === current?.id, isRenamed: one.id === renamed, onRename: setRenamed }} />`)}
-          </ul>`)}
+          <ul key=${`${name} list`}>${group.map(entryOf)}</ul>`)}
         ${summaries.length === 0 && html`<p class="dim none">No conversations yet.</p>`}
       </nav>
       <p class="side-foot dim">${problem === null
@@ -77,7 +78,8 @@ function Entry({ chats, one, onOpen, isCurrent, isRenamed, onRename }) {
   const entries = [{ text: "Rename", act: () => onRename(one.id) }, ...exports(chats, one.id), { text: "Delete", act: () => { chats.removeConversation(one.id); focusComposer(); }, isDangerous: true }];
   return html`
     <li class=${`entry ${isCurrent ? "current" : ""}`} data-id=${one.id}>
-      <button type="button" class="quiet open ellipsis" aria-current=${isCurrent ? "true" : undefined} title=${title} onClick=${onOpen}>${title}</button>
+      <button type="button" class=${`quiet open ${one.excerpt ? "" : "ellipsis"}`} aria-current=${isCurrent ? "true" : undefined} title=${title} onClick=${onOpen}>
+        ${one.excerpt ? html`<span class="ellipsis">${title}</span><span class="excerpt dim">${one.excerpt}</span>` : title}</button>
       <${Menu} label=${`Actions on “${title}”`} entries=${entries} class="small" />
     </li>`;
 }
@@ -120,14 +122,12 @@ function Title({ title, onDone }) {
 }
 
 function DeleteAll({ n, onDone }) {
-  const dialog = useRef(null);
-  useEffect(() => { dialog.current.showModal(); }, []);
   return html`
-    <dialog ref=${dialog} aria-labelledby="delete-title" onClose=${() => onDone(dialog.current.returnValue === "yes")}>
+    <${Dialog} aria-labelledby="delete-title" onClose=${(answer) => onDone(answer === "yes")}>
       <form method="dialog">
         <h2 id="delete-title">Delete ${plural(n, "conversation")}?</h2>
         <p class="dim">They are stored in this browser only, and cannot be restored.</p>
         <div class="row"><button class="danger" value="yes">Delete all</button><button value="no" autofocus>Keep them</button></div>
       </form>
-    </dialog>`;
+    </${Dialog}>`;
 }

@@ -71,16 +71,13 @@ class Storage {
     await done;
   }
 
-  async delete(id) {
-    const { conversations, summaries, done } = this.#stores("readwrite");
-    for (const store of [conversations, summaries]) store.delete(id);
-    await done;
-  }
+  delete(id) { return this.#inBoth((store) => store.delete(id)); }
+  clear() { return this.#inBoth((store) => store.clear()); }
 
-  async clear() {
+  #inBoth(act) {
     const { conversations, summaries, done } = this.#stores("readwrite");
-    for (const store of [conversations, summaries]) store.clear();
-    await done;
+    [conversations, summaries].forEach(act);
+    return done;
   }
 }
 

@@ -4,7 +4,6 @@ import { useObservable } from "../lib/observable.js";
 import { branch, openCalls, siblings } from "./conversation.js";
 import { facts } from "./facts.js";
 import { fit, focusComposer } from "./editor.js";
-import { Icon } from "./icons.js";
 import { Message } from "./message.js";
 
 export function Thread({ chats, conversation, isBusy, follow }) {
@@ -54,8 +53,4 @@ function ResultForm({ toolCall, onResult }) {
       </label>
       <button type="submit" class="small">Give the result</button>
     </form>`;
-}
-
-export function ToEnd({ follow }) {
-  return follow.isAway && html`<button type="button" class="to-end" aria-label="To the newest" title="To the newest" onClick=${follow.toEnd}><${Icon} name="down" /></button>`;
 }

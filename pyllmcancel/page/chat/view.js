@@ -1,33 +1,27 @@
 // The chat's view. Its code, and the libraries for Markdown, are loaded when it is first shown.
-import { html, useEffect, useState } from "../lib/html.js";
+import { html, useEffect } from "../lib/html.js";
 import { useObservable, Observable } from "../lib/observable.js";
 
-const loaded = new Observable(null); // {Room, chats}
-const failed = new Observable(null);
-let loading = null;
+const state = new Observable(null); // {Room, chats}, or {problem}; null while they are loaded, and before
 
 async function load() {
-  const [{ Room }, { openChats }] = await Promise.all([import("./room.js"), import("./chats.js")]);
-  const chats = await openChats();
-  await chats.begin();
-  loaded.set({ Room, chats });
+  state.set(null);
+  try {
+    const [{ Room }, { openChats }] = await Promise.all([import("./room.js"), import("./chats.js")]);
+    const chats = await openChats();
+    await chats.begin();
+    state.set({ Room, chats });
+  } catch (error) {
+    state.set({ problem: error.message });
+  }
 }
 
+let first = null; // the first load
+
 export function ChatView() {
-  const chat = useObservable(loaded);
-  const problem = useObservable(failed);
-  const [, retry] = useState(0);
-  useEffect(() => {
-    loading ??= load().catch((error) => {
-      loading = null;
-      failed.set(error.message);
-    });
-  });
-  if (chat !== null) return html`<${chat.Room} chats=${chat.chats} />`;
-  if (problem === null) return html`<p class="dim" role="status">Loading …</p>`;
-  const again = () => {
-    failed.set(null);
-    retry((n) => n + 1);
-  };
-  return html`<p role="alert">The chat could not be loaded: ${problem}. <button type="button" onClick=${again}>Try again</button></p>`;
+  const { Room, chats, problem } = useObservable(state) ?? {};
+  useEffect(() => { first ??= load(); }, []);
+  if (chats) return html`<${Room} chats=${chats} />`;
+  if (problem === undefined) return html`<p class="dim" role="status">Loading …</p>`;
+  return html`<p role="alert">The chat could not be loaded: ${problem}. <button type="button" onClick=${load}>Try again</button></p>`;
 }

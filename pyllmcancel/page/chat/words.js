@@ -34,7 +34,7 @@ export function figures({ usage, speed }) {
   return found;
 }
 
-const ENDS = {
+export const ENDS = {
   stopped: "Cancelled explicitly by you",
   cancelled: "Cancelled explicitly elsewhere: by the API, or from another window",
   superseded: "Cut: a newer request took its place",

@@ -2,7 +2,7 @@
 import { cancelRequest, cancelSession } from "../lib/api.js";
 import { milliseconds, shorten } from "../lib/format.js";
 import { html, useRef } from "../lib/html.js";
-import { useAction } from "./spoken.js";
+import { useAction } from "../lib/spoken.js";
 
 export function CancelRequest({ entry }) {
   const text = entry.live ? (entry.status === "cancelling" ? "Cancelling" : "Cancel") : "Ended";

@@ -19,12 +19,13 @@ export function EndedList({ model }) {
   const [most, setMost] = useState(FIRST);
   const shown = useRef({ last: Infinity, kind: null, most: 0 }).current;
   const { props, quiet } = useAttention();
-  const all = model.ended.filter(KINDS[kind][1]);
-  const newest = model.ended.at(-1) ?? null;
+  const { ended } = model;
+  const all = ended.filter(KINDS[kind][1]);
+  const newest = ended.at(-1) ?? null;
   // Requests that have ended since pointer or focus came are held back, and counted.
-  if (quiet() || shown.kind !== kind || shown.most !== most || !model.ended.includes(shown.last)) Object.assign(shown, { last: newest, kind, most });
-  const end = shown.last === null ? 0 : model.ended.indexOf(shown.last) + 1;
-  const settled = model.ended.slice(0, end).filter(KINDS[kind][1]);
+  if (quiet() || shown.kind !== kind || shown.most !== most || !ended.includes(shown.last)) Object.assign(shown, { last: newest, kind, most });
+  const end = shown.last === null ? 0 : ended.indexOf(shown.last) + 1;
+  const settled = ended.slice(0, end).filter(KINDS[kind][1]);
   const newer = all.length - settled.length;
   const rows = settled.slice(-most).reverse();
   return html`
@@ -35,7 +36,7 @@ export function EndedList({ model }) {
         <label class="row"><span class="hidden-text">which</span>
           <select value=${kind} onChange=${(event) => setKind(event.target.value)}>${Object.entries(KINDS).map(([id, [name]]) => html`<option key=${id} value=${id}>${name}</option>`)}</select></label>
       </div>
-      ${rows.length === 0 ? html`<p class="nothing">${model.ended.length === 0 ? "Nothing has ended yet." : "No such request has ended."}</p>` : html`
+      ${rows.length === 0 ? html`<p class="nothing">${ended.length === 0 ? "Nothing has ended yet." : "No such request has ended."}</p>` : html`
         <div class="list-head over dim" aria-hidden="true"><span>ended</span><span>request</span><span>session, key</span><span>state</span><span>stopped after</span><span>tokens</span></div>
         <ul class="rows over" ...${props}>${rows.map((entry) => html`<${Row} key=${entry.uid} entry=${entry} />`)}</ul>
         ${settled.length > most && html`<button class="quiet more" onClick=${() => setMost(most + 50)}>Show more (${count(settled.length - most)})</button>`}

@@ -1,11 +1,10 @@
 // All models of a server that has several: their states and loads. A loaded one is chosen here, and its figures are
 // shown below.
-import { bytes, duration, plural, shorten } from "../lib/format.js";
+import { bytes, count, duration, plural, shorten } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { loadModel, stateOf, stateWords, unloadModel } from "../lib/served.js";
 import { LoadBar } from "../load_bar.js";
-import { Figures } from "./replicas.js";
-import { useAction } from "./spoken.js";
+import { useAction } from "../lib/spoken.js";
 import { useModel } from "./use_model.js";
 
 export function Models({ fleet, served, chosen, onChoose }) {
@@ -46,6 +45,12 @@ function Processes({ processes, of, chosen, onChoose }) {
       <span class="small" key=${name}><button class="quiet name-button" aria-pressed=${name === chosen} title=${`Show the figures of ${name}`} onClick=${() => onChoose(name)}><bdi>${shorten(name, 40)}</bdi></button> <${Figures} model=${model} /></span>`)}`;
 }
 
+function Figures({ model }) {
+  const now = model.serverNow();
+  const speed = now === null ? 0 : model.series.rate(now, "decode");
+  return html`<span class="dim small num">${`${model.slotsUsed()} of ${plural(model.server?.capacity.slots ?? 0, "slot")}, ${count(model.waiting().length)} waiting, ${count(speed)} tokens/s`}</span>`;
+}
+
 function about({ size, load_seconds: seconds, default: isDefault, aliases }) {
   const facts = [size > 0 && bytes(size), seconds !== null && `loads in ${duration(seconds)}`, isDefault && "the default", aliases.length > 0 && `also ${aliases.join(", ")}`];
   return facts.filter(Boolean).join(", ");
@@ -61,7 +66,7 @@ function Actions({ one, state }) {
     await what(one.id);
     return `${one.id} ${done}`;
   });
-  const button = (text, what, done, kind = "") => html`<button class=${`small-button ${kind}`} aria-label=${`${text} ${one.id}`} aria-disabled=${busy} onClick=${() => act(what, done)}>${text}</button>`;
+  const button = (text, what, done, kind = "") => html`<button class=${`small ${kind}`} aria-label=${`${text} ${one.id}`} aria-disabled=${busy} onClick=${() => act(what, done)}>${text}</button>`;
   return html`
     <span class="row model-actions">
       ${state === "ready" && button("Unload", unloadModel, "is unloaded")}

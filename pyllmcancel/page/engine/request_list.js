@@ -15,16 +15,16 @@ const LOOK_MS = 2000;
 export const linkTo = (id) => `#engine/${encodeURIComponent(id)}`;
 export const Name = ({ entry, most = 20 }) => html`<a class="mono name" href=${linkTo(entry.id)} title=${entry.id}><bdi>${shorten(entry.id, most)}</bdi></a>`;
 
+// In case there is not a place for each.
+export const runningFirst = (entries) => [...entries].sort((a, b) => (a.t.admitted === null) - (b.t.admitted === null));
+
 export function RequestList({ model }) {
   useModel(model);
   useAhead(model);
   const places = useRef(new Places()).current;
   const [most, setMost] = useState(FIRST);
   const { props, held, quiet } = useAttention();
-  // The running requests first, in case there is not a place for each.
-  const live = [...model.live.values()];
-  const ordered = [...live.filter((entry) => entry.t.admitted !== null), ...live.filter((entry) => entry.t.admitted === null)];
-  const rows = places.update(ordered, performance.now() / 1000, { held: (entry) => held(entry.uid), quiet: quiet(), most });
+  const rows = places.update(runningFirst(model.live.values()), performance.now() / 1000, { held: (entry) => held(entry.uid), quiet: quiet(), most });
   const hidden = model.live.size - rows.filter((entry) => entry.live).length;
   return html`
     <section class="card" aria-labelledby="live-title">

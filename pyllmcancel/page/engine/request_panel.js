@@ -1,6 +1,7 @@
 // One request in detail: its waiting and computing, who cancelled it, and its texts if the server exposes them.
 import { call } from "../lib/api.js";
 import { count, duration, ending, plural, shorten, state, timeOfDay } from "../lib/format.js";
+import { Dialog } from "../lib/dialog.js";
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../lib/html.js";
 import { CancelRequest } from "./cancel_button.js";
 import { Key, linkTo } from "./request_list.js";
@@ -10,13 +11,9 @@ import { useModel } from "./use_model.js";
 
 export function RequestPanel({ fleet, id, onClose }) {
   useModel(fleet);
-  const dialog = useRef(null);
-  useEffect(() => { if (!dialog.current.open) dialog.current.showModal(); }, []);
   const entry = useEntry(fleet, id);
-  // A click on the backdrop has the dialog itself as its target.
-  const outside = (event) => { if (event.target === dialog.current) onClose(); };
   return html`
-    <dialog class="panel" ref=${dialog} aria-labelledby="panel-title" onCancel=${(event) => { event.preventDefault(); onClose(); }} onClick=${outside}>
+    <${Dialog} class="panel" aria-labelledby="panel-title" onClose=${onClose}>
       <div class="panel-body">
         <div class="row panel-head">
           <h2 id="panel-title" class="grow mono" title=${id}><bdi>${id}</bdi></h2>
@@ -26,7 +23,7 @@ export function RequestPanel({ fleet, id, onClose }) {
         ${entry === undefined && html`<p class="dim" role="status">Looking for it.</p>`}
         ${entry && html`<${Opened} model=${fleet.modelOf(entry.replica)} entry=${entry} />`}
       </div>
-    </dialog>`;
+    </${Dialog}>`;
 }
 
 // The model's entry, else the server's, which may remember more; null: neither has one.

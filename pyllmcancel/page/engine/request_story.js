@@ -1,5 +1,5 @@
 // A request's life in phases and in sentences. No DOM.
-import { milliseconds, plural } from "../lib/format.js";
+import { milliseconds, plural, REASONS, why } from "../lib/format.js";
 
 // [{kind, name, seconds}]: its phases until `now` or its end.
 export function phasesOf(entry, now) {
@@ -14,12 +14,6 @@ export function phasesOf(entry, now) {
   if (t.cancelled !== null) add("cancel", "stopping", t.cancelled, entry.cancel_latency_ms === null ? end : t.cancelled + entry.cancel_latency_ms / 1000);
   return phases;
 }
-
-const WHO = {
-  disconnect: "its client left", stalled: "its client had stopped reading", superseded: "superseded by a newer request of its key",
-  explicit: "explicit", deadline: "its deadline had passed", shutdown: "the server shuts down",
-};
-const ENDS = { stop: "the answer is complete", length: "the token limit was reached" };
 
 const SOURCES = { past: "earlier answers", prediction: "the prediction", ngram: "prompt and answer", model: "the draft model", heads: "the model's heads" };
 
@@ -40,11 +34,9 @@ export function storyOf(entry) {
   const where = entry.slots.length > 0 ? ` into slot ${entry.slots.join(", ")}` : "";
   add(t.admitted, `admitted${where}, ${plural(entry.cached_tokens, "token")} of its prompt in the cache`);
   add(t.first_token, "first token");
-  add(t.cancelled, `cancel: ${WHO[entry.cancel_reason] ?? entry.cancel_reason}`, entry.superseded_by);
+  add(t.cancelled, entry.superseded_by ? "superseded by" : REASONS[entry.cancel_reason] ?? entry.cancel_reason, entry.superseded_by);
   const drafts = draftsOf(entry);
-  if (drafts !== null && !entry.lost) add(t.ended, `${drafts.accepted} of ${plural(drafts.drafted, "drafted token")} were accepted`);
-  if (entry.lost) add(t.ended, entry.lost === "restarted" ? "the server restarted" : "the feed was lost, and the request ended meanwhile");
-  else if (entry.status === "cancelled") add(t.ended, `computation had stopped after ${milliseconds(entry.cancel_latency_ms)}`);
-  else add(t.ended, entry.error ? "failed" : `ended: ${ENDS[entry.finish_reason] ?? entry.finish_reason}`);
+  if (drafts !== null) add(t.ended, `${drafts.accepted} of ${plural(drafts.drafted, "drafted token")} were accepted`);
+  add(t.ended, entry.status === "cancelled" ? `computation had stopped after ${milliseconds(entry.cancel_latency_ms)}` : why(entry));
   return story.sort((a, b) => a.at - b.at);
 }

@@ -4,7 +4,7 @@ import { html, useRef } from "../lib/html.js";
 import { Places } from "../lib/places.js";
 import { useAttention } from "./attention.js";
 import { CancelSession } from "./cancel_button.js";
-import { Key, Name } from "./request_list.js";
+import { Key, Name, runningFirst } from "./request_list.js";
 import { useModel } from "./use_model.js";
 
 const MAX_FAMILIES = 20, MAX_REQUESTS = 5, MAX_WAITING = 5, DEEPEST = 8;
@@ -56,8 +56,6 @@ function Trees({ model }) {
     ${idle.length > 0 && html`<details class="idle-families"><summary>${plural(idle.length, "idle family", "idle families")}</summary>
       <ul class="tree">${idle.slice(-MAX_FAMILIES).reverse().map((root) => html`<${Branch} key=${root.key} model=${model} session=${root} depth=${0} />`)}</ul></details>`}`;
 }
-
-const runningFirst = (entries) => [...entries].sort((a, b) => (a.t.admitted === null) - (b.t.admitted === null));
 
 function Branch({ model, session, depth }) {
   const { families } = model;

@@ -41,8 +41,7 @@ function Speed({ model, now }) {
 
 function Slots({ model }) {
   const { slots } = model.server.capacity;
-  const running = [...model.live.values()].filter((entry) => entry.t.admitted !== null);
-  const used = running.reduce((sum, entry) => sum + Math.max(1, entry.slots.length), 0);
+  const running = model.running(), used = model.slotsUsed();
   const decoding = running.filter((entry) => entry.phase === "decode").length;
   return html`
     <${Tile} name="Slots" value=${count(used)} unit=${`of ${slots}`} note=${`${decoding} decode, ${running.length - decoding} prefill`}>

@@ -10,7 +10,7 @@
 // span     seconds that it shows at first (30).
 // range    {at, until}: shows this time and stands still, instead of following.
 // onOpen   (entry) => …: a block was clicked, or Enter pressed on it; null: blocks cannot be opened.
-import { html, useCallback, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { Details } from "./timeline_details.js";
 import { Legend } from "./timeline_legend.js";
 import { TimelineView } from "./timeline_view.js";
@@ -30,18 +30,17 @@ export function Timeline({ model, groups = [{ name: "", model }], filter = null,
     view.current = made;
     return () => made.close();
   }, [model]);
-  useEffect(() => { view.current.show({ groups, filter, compact, onOpen }); }, [groupsKey(groups), filter, compact, onOpen]);
+  useEffect(() => view.current.show({ groups, filter, compact, onOpen }));
 
-  const act = useCallback((what) => view.current[what](), []);
   return html`
     <div class=${`timeline${compact ? " compact" : ""}`}>
       <div class="row timeline-bar">
         ${!compact && html`<${Legend} />`}
         <div class="row timeline-buttons" role="group" aria-label=${`${label}: time`}>
-          <button onClick=${() => act("zoomOut")} aria-label="Show a longer time" title="Show a longer time (−)">−</button>
+          <button onClick=${() => view.current.zoom(1)} aria-label="Show a longer time" title="Show a longer time (−)">−</button>
           <span class="num span" role="status">${shown.span < 1 ? `${Math.round(1000 * shown.span)} ms` : `${Math.round(10 * shown.span) / 10} s`}</span>
-          <button onClick=${() => act("zoomIn")} aria-label="Show a shorter time" title="Show a shorter time (+)">+</button>
-          <button class=${shown.paused ? "primary" : ""} aria-pressed=${shown.paused} onClick=${() => act("togglePause")} title="Space">
+          <button onClick=${() => view.current.zoom(-1)} aria-label="Show a shorter time" title="Show a shorter time (+)">+</button>
+          <button class=${shown.paused ? "primary" : ""} aria-pressed=${shown.paused} onClick=${() => view.current.togglePause()} title="Space">
             ${shown.paused ? "Follow" : "Pause"}</button>
         </div>
       </div>
@@ -51,9 +50,3 @@ export function Timeline({ model, groups = [{ name: "", model }], filter = null,
       </div>
     </div>`;
 }
-
-// The same text for the same groups, which are made anew at each drawing.
-const uids = new WeakMap();
-let nUids = 0;
-const uidOf = (model) => uids.get(model) ?? uids.set(model, nUids += 1).get(model);
-const groupsKey = (groups) => groups.map(({ name, model }) => `${name} ${uidOf(model)}`).join("\n");

@@ -1,6 +1,5 @@
 // The layout of a timeline: its rows, the window of time, and the object at a point. No drawing.
 import { SUMS } from "../lib/lanes.js";
-import { firstAfter } from "../lib/ring.js";
 
 export const AXIS = 20; // height of the axis above the rows
 const QUEUE_ROWS = 6; // waiting requests that have a line of their own; the others are counted
@@ -77,13 +76,11 @@ export function hit(rows, scale, x, y, shows) {
 
 // Return the visible blocks of a row that touch a window of time, oldest first.
 export function blocksIn(row, from, to, shows) {
-  const found = [];
   const { lanes } = row.model;
   const lane = row.kind === "queue" ? lanes.queue : lanes.slots[row.slot] ?? [];
-  for (let i = row.kind === "queue" ? 0 : firstAfter(lane, from); i < lane.length && lane[i].at <= to; i += 1) {
-    if (lane[i].until >= from && shows(lane[i].entry)) found.push(lane[i]);
-  }
-  return found;
+  // A slot's blocks are in order of their ends, the queue's are not.
+  const first = row.kind === "queue" ? 0 : lane.findLastIndex((block) => block.until < from) + 1;
+  return lane.slice(first).filter(({ at, until, entry }) => at <= to && until >= from && shows(entry));
 }
 
 export function marksOf(row, from, to, shows) {

@@ -43,15 +43,19 @@ export class TimelineView {
     cancelAnimationFrame(this.#frame);
   }
 
-  // `groups`: {name, model} of each model whose lanes are drawn, one below the other. Their clocks are one machine's.
+  // `groups`: {name, model} of each model whose lanes are drawn, one below the other, from the next frame on. Their clocks
+  // are one machine's.
   show({ groups, ...what }) {
     this.#groups = groups;
     this.#shown = what;
-    this.#isDirty = true;
   }
 
-  zoomIn() { this.#zoom(-1, this.#focusedAt()); }
-  zoomOut() { this.#zoom(1, this.#focusedAt()); }
+  // Zoom around the end of the block that the keys have chosen, as far as it is shown.
+  zoom(direction) {
+    const end = this.#focus === null ? null : Math.min(this.#focus.block.until, this.#window.pausedAt ?? Infinity);
+    this.#window.zoom(direction, end);
+    this.#changed();
+  }
 
   togglePause() {
     this.#window.pausedAt = this.#window.pausedAt === null ? this.#now() : null;
@@ -65,14 +69,6 @@ export class TimelineView {
   }
 
   #shows = (entry) => (this.#shown.filter === null ? true : entry !== null && this.#shown.filter(entry));
-
-  #zoom(direction, about) {
-    this.#window.zoom(direction, about);
-    this.#changed();
-  }
-
-  // The end of the block that the keys have chosen, as far as it is shown.
-  #focusedAt() { return this.#focus === null ? null : Math.min(this.#focus.block.until, this.#window.pausedAt ?? Infinity); }
 
   #changed() {
     this.#isDirty = true;
@@ -127,7 +123,8 @@ export class TimelineView {
     const scale = devicePixelRatio || 1;
     this.#size.width = this.#canvas.parentElement.clientWidth;
     if (this.#size.width === 0) return;
-    this.#freshPalette(scale);
+    // The colours are read again when their scheme has changed, and the patterns made again for another resolution.
+    if (this.#palette?.scale !== scale) this.#palette = { ...readPalette(this.#canvas, scale), scale };
     const { rows, groups, height } = layout(this.#groups, { compact: this.#shown.compact, only: this.#lanes() });
     const { width } = this.#size;
     const pixels = [Math.round(width * scale), Math.round(height * scale)];
@@ -144,11 +141,6 @@ export class TimelineView {
     const shared = { rows, groups, width, height, gutter, from, to, now, palette: this.#palette, shows: this.#shows, isWhole: this.#shown.filter === null };
     this.#scene = { ...shared, scale: { x, t, dpr: scale }, hover: this.#hover, focus: this.#focus };
     paint(this.#ctx, this.#scene);
-  }
-
-  // The colours are read again when their scheme has changed, and the patterns made again for another resolution.
-  #freshPalette(scale) {
-    if (this.#palette?.scale !== scale) this.#palette = { ...readPalette(this.#canvas, scale), scale };
   }
 
   // null: every lane
@@ -212,8 +204,8 @@ export class TimelineView {
     const sideways = { ArrowLeft: -1, ArrowRight: 1 }[event.key], along = { ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (event.altKey || event.metaKey || event.ctrlKey) return;
     if (event.key === " ") this.togglePause();
-    else if (event.key === "+" || event.key === "=") this.zoomIn();
-    else if (event.key === "-") this.zoomOut();
+    else if (event.key === "+" || event.key === "=") this.zoom(-1);
+    else if (event.key === "-") this.zoom(1);
     else if (event.key === "Escape" && (this.#focus !== null || this.#window.pausedAt !== null)) this.#follow();
     else if (sideways !== undefined && event.shiftKey) { this.#window.pan((sideways * span) / 4, this.#now()); this.#changed(); }
     else if (sideways !== undefined) this.#choose(0, sideways);

@@ -1,25 +1,26 @@
 // The engine's present activity. The address's fragment, #engine/ID, opens a request.
 import { fleet } from "../live.js";
-import { html, useCallback } from "../lib/html.js";
+import { html, useCallback, useState } from "../lib/html.js";
 import { useEvent, useObservable } from "../lib/observable.js";
 import { stateOf } from "../lib/served.js";
 import { EndedList } from "./ended_list.js";
 import { Histogram } from "./histogram.js";
 import { Models } from "./models.js";
 import { linkTo, RequestList } from "./request_list.js";
-import { useReplica } from "./replicas.js";
 import { RequestPanel } from "./request_panel.js";
 import { Sessions } from "./sessions.js";
-import { Spoken } from "./spoken.js";
 import { Tiles } from "./tiles.js";
 import { Timeline } from "./timeline.js";
+import { useModel } from "./use_model.js";
 
 export function EngineView() {
   const id = useEvent(window, "hashchange", openedNow);
   const open = useCallback((entry) => { location.hash = linkTo(entry.id); }, []);
   const close = useCallback(() => { location.hash = "#engine"; }, []);
   const served = useObservable(fleet.served);
-  const [name, choose] = useReplica(fleet);
+  const [wanted, choose] = useState(null); // one of several replicas, whose figures and slots are shown
+  const name = fleet.names.find((one) => one === wanted) ?? fleet.names[0] ?? "";
+  useModel(fleet, 500);
   const model = fleet.modelOf(name);
   const isAlone = served?.models.length === 1 && served.models[0].replicas === undefined; // a server of one model, which may sleep
   const of = name === "" || isAlone ? "" : html` <span class="dim">of ${name}</span>`;
@@ -40,7 +41,6 @@ export function EngineView() {
         ${!isIdle && html`<div class="engine-column" key=${name}><${Histogram} model=${model} of=${of} /><${Sessions} model=${model} of=${of} /></div>`}
       </div>
       ${id !== null && html`<${RequestPanel} fleet=${fleet} id=${id} onClose=${close} />`}
-      <${Spoken} />
     </div>`;
 }
 

@@ -17,7 +17,7 @@ export class ApiError extends Error {
     this.status = status;
     this.code = body?.error?.code ?? null;
     this.body = body;
-    this.requestId = headers.get("x-request-id");
+    this.retryAfter = Number(headers.get("Retry-After")) || 0; // seconds
   }
 }
 
@@ -51,10 +51,12 @@ export async function send(path, { headers = {}, ...options } = {}) {
   }
 }
 
+// Return the options of a request with this body.
+export const posted = (body, headers = {}) => ({ method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
+
 // Return the answer's JSON; throws ApiError if the status is an error's.
-export async function call(path, { method = "GET", body, headers = {}, signal } = {}) {
-  const json = body === undefined ? {} : { "Content-Type": "application/json" };
-  const response = await send(path, { method, headers: { ...json, ...headers }, body: body === undefined ? undefined : JSON.stringify(body), signal });
+export async function call(path, options) {
+  const response = await send(path, options);
   if (!response.ok) throw await errorOf(response);
   return response.json();
 }

@@ -2,7 +2,7 @@
 import { capMap } from "./ring.js";
 
 const MAX_SESSIONS = 500;
-const nameOf = (owner, id) => `${owner}\u0000${id}`;
+export const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
 // A session: {uid, key, id, owner, parent, children: Set, live: Set of entries, nRequests, used}.
 export class Families {
@@ -45,8 +45,6 @@ export class Families {
     const key = nameOf(entry.owner, entry.supersede);
     if (this.keys.get(key)?.newest === entry) this.keys.delete(key);
   }
-
-  of(entry) { return entry.session === null ? undefined : this.sessions.get(nameOf(entry.owner, entry.session)); }
 
   keyOf(entry) { return entry.supersede === null ? undefined : this.keys.get(nameOf(entry.owner, entry.supersede)); }
 

@@ -12,69 +12,45 @@ export class Feed {
 
   #onEvent;
   #lastId = "";
-  #controller = new AbortController();
 
   // `onEvent(data)` is called for each event, in order, with its parsed JSON.
   constructor(onEvent) { this.#onEvent = onEvent; }
 
-  close() { this.#controller.abort(); }
-
+  // Read the feed as long as the page lives.
   async run() {
-    const { signal } = this.#controller;
-    for (let delay = FIRST_DELAY; !signal.aborted; delay = Math.min(2 * delay, LONGEST_DELAY)) {
+    for (let delay = FIRST_DELAY; ; delay = Math.min(2 * delay, LONGEST_DELAY)) {
       try {
-        await this.#read(signal, () => { delay = FIRST_DELAY; });
-        this.#lost("the server closed the feed");
+        await this.#read(() => { delay = FIRST_DELAY; });
       } catch (error) {
-        this.#lost(error.message);
+        this.state.set({ name: "lost", problem: error.message });
         delay = Math.max(delay, 1000 * (error.retryAfter ?? 0));
       }
       await new Promise((wake) => { setTimeout(wake, delay); });
     }
   }
 
-  async #read(signal, onLive) {
-    const headers = this.#lastId === "" ? {} : { "Last-Event-ID": this.#lastId };
-    const silence = new Silence();
+  // Throws an Error that says why the feed has ended.
+  async #read(onLive) {
+    const controller = new AbortController();
+    let timer = null;
+    const heard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => controller.abort(new Error(`the feed was silent for ${LONGEST_SILENCE / 1000} s`)), LONGEST_SILENCE);
+    };
     try {
-      await this.#take(await send("v1/events", { headers, signal: AbortSignal.any([signal, silence.signal]) }), onLive, silence);
+      const headers = this.#lastId === "" ? {} : { "Last-Event-ID": this.#lastId };
+      const response = await send("v1/events", { headers, signal: controller.signal });
+      if (!response.ok) throw await errorOf(response);
+      heard(); // not earlier: the key may be asked for before
+      onLive();
+      this.state.set({ name: "live", problem: null });
+      for await (const { id, data } of eventsOf(response.body, heard)) {
+        if (id !== "") this.#lastId = id; // set first: an event that cannot be handled is not requested again and again
+        this.#onEvent(JSON.parse(data));
+      }
+      throw new Error("the server closed the feed");
     } finally {
-      silence.end();
+      clearTimeout(timer);
     }
   }
-
-  async #take(response, onLive, silence) {
-    if (!response.ok) {
-      const error = await errorOf(response);
-      error.retryAfter = Number(response.headers.get("Retry-After")) || 0;
-      throw error;
-    }
-    silence.broken();
-    onLive();
-    this.state.set({ name: "live", problem: null });
-    for await (const { id, data } of eventsOf(response.body, () => silence.broken())) {
-      if (id !== "") this.#lastId = id; // set first: an event that cannot be handled is not requested again and again
-      this.#onEvent(JSON.parse(data));
-    }
-  }
-
-  #lost(problem) {
-    if (!this.#controller.signal.aborted) this.state.set({ name: "lost", problem });
-  }
-}
-
-// Aborts after too long a silence, counted from the first answer: the key may be asked for before.
-class Silence {
-  #controller = new AbortController();
-  #timer = null;
-
-  get signal() { return this.#controller.signal; }
-
-  broken() {
-    clearTimeout(this.#timer);
-    const problem = new Error(`the feed was silent for ${LONGEST_SILENCE / 1000} s`);
-    this.#timer = setTimeout(() => this.#controller.abort(problem), LONGEST_SILENCE);
-  }
-
-  end() { clearTimeout(this.#timer); }
 }

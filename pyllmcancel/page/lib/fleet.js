@@ -15,8 +15,6 @@ export class Fleet {
 
   #isLost = false;
   #uids = 0;
-  #version = 0;
-  #ended = { version: -1, entries: [] };
   #past = []; // requests that ended on replicas that are gone
   #waiting = new Waiting(() => (this.#uids += 1));
 
@@ -24,7 +22,6 @@ export class Fleet {
 
   take(event, now) {
     const name = event.replica ?? "";
-    this.#version += 1;
     if (event.type === "models") return this.#serves(event);
     if (event.type === "snapshot") this.#known(name);
     this.replicas.get(name)?.take(event, now); // without a snapshot the event has no meaning
@@ -56,11 +53,7 @@ export class Fleet {
   get ended() {
     const models = this.#models();
     if (models.length === 1 && this.#past.length === 0) return models[0].ended;
-    if (this.#ended.version !== this.#version) {
-      const entries = [...this.#past, ...models.flatMap((model) => model.ended)].sort((a, b) => a.t.ended - b.t.ended);
-      this.#ended = { version: this.#version, entries };
-    }
-    return this.#ended.entries;
+    return [...this.#past, ...models.flatMap((model) => model.ended)].sort((a, b) => a.t.ended - b.t.ended);
   }
 
   // Return the newest request of this id.

@@ -31,9 +31,12 @@ export const shorten = (text, most = 24) => {
   return `${letters.slice(0, most - 1 - end).join("")}…${letters.slice(-end).join("")}`;
 };
 
-const REASONS = {
+// The reasons of a cancel, by their codes in the API (499, 503, 504).
+export const REASONS = {
   disconnect: "client left", stalled: "client stopped reading", explicit: "cancelled explicitly", deadline: "deadline passed", shutdown: "server shut down",
+  superseded: "superseded",
 };
+export const FINISHES = { stop: "complete", length: "token limit reached" };
 
 // Return why a request ended, or is about to.
 export function why(entry) {
@@ -41,10 +44,10 @@ export function why(entry) {
   if (entry.lost === "loaded") return "its model is loaded";
   if (entry.lost === "left") return "left before its model was loaded";
   if (entry.lost === "lost") return "ended while the feed was lost";
-  if (entry.cancel_reason === "superseded") return entry.superseded_by === null ? "superseded" : `superseded by ${shorten(entry.superseded_by, 16)}`;
+  if (entry.superseded_by) return `superseded by ${shorten(entry.superseded_by, 16)}`;
   if (entry.cancel_reason !== null && entry.status !== "finished") return REASONS[entry.cancel_reason] ?? entry.cancel_reason;
   if (entry.status === "error") return entry.error ?? "failed";
-  return { stop: "complete", length: "token limit reached" }[entry.finish_reason] ?? entry.finish_reason ?? "";
+  return FINISHES[entry.finish_reason] ?? entry.finish_reason ?? "";
 }
 
 export const hasLatency = (entry) => entry.cancel_latency_ms !== null && entry.status === "cancelled";

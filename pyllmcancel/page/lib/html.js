@@ -3,7 +3,7 @@ import htm from "../vendor/htm/htm.module.js";
 import { h } from "../vendor/htm/preact-standalone.js";
 
 export {
-  render, createContext, useContext, useState, useReducer, useEffect, useLayoutEffect, useRef, useMemo, useCallback,
+  render, useState, useReducer, useEffect, useLayoutEffect, useRef, useMemo, useCallback,
 } from "../vendor/htm/preact-standalone.js";
 
 // htm keeps the static parts of a template, and each kept part would hold the tree in which it was first drawn, with

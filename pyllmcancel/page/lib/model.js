@@ -1,6 +1,6 @@
 // The engine's state as the page knows it, from the feed's events (docs/events.md): pure state, with limits, no DOM.
 // All its times are seconds since the epoch, by the server's clock, whose present time is `serverNow`.
-import { Families } from "./families.js";
+import { Families, nameOf } from "./families.js";
 import { recall } from "./history.js";
 import { Lanes } from "./lanes.js";
 import { Observable } from "./observable.js";
@@ -53,16 +53,16 @@ export class Model {
   // Return the server's present time, in seconds since the epoch; null before the first event.
   serverNow(now = seconds()) { return this.#heard === null ? null : Math.max(this.#heard, now - this.#ahead); }
 
-  nowOf() { return this.serverNow(); }
-
   get heard() { return this.#heard; }
 
   // Return the newest request of this id.
   find(id) { return this.#ids.get(id); }
 
-  byUid(uid) { return this.live.get(uid) ?? this.ended.findLast((entry) => entry.uid === uid); }
-
   waiting() { return [...this.live.values()].filter((entry) => entry.t.admitted === null); }
+  running() { return [...this.live.values()].filter((entry) => entry.t.admitted !== null); }
+
+  // The slots that are taken: one at least by each running request.
+  slotsUsed() { return this.running().reduce((sum, entry) => sum + Math.max(1, entry.slots.length), 0); }
 
   #heardAt(t, now) {
     this.#heard = Math.max(this.#heard ?? t, t);
@@ -262,7 +262,6 @@ const TAKES = {
 };
 const TIMES = ["arrived", "admitted", "first_token", "cancelled", "ended"];
 const counter = () => { let last = 0; return () => (last += 1); };
-const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
 // The present counts of a live request, as an estimate; its last event has the exact ones.
 function advance(entry, kind, tokens, until) {

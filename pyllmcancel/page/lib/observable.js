@@ -32,13 +32,15 @@ export function useObservable(observable) {
   return observable.value;
 }
 
+// Call `act` at each of the target's events; return the function that ends this.
+export function listen(target, event, act) {
+  target.addEventListener(event, act);
+  return () => target.removeEventListener(event, act);
+}
+
 // Return what `read` returns, in a component that is drawn again when that changes at one of the target's events.
 export function useEvent(target, event, read) {
   const [value, setValue] = useState(read);
-  useEffect(() => {
-    const follow = () => setValue(read());
-    target.addEventListener(event, follow);
-    return () => target.removeEventListener(event, follow);
-  }, []);
+  useEffect(() => listen(target, event, () => setValue(read())), []);
   return value;
 }

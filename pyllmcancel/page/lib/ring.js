@@ -2,8 +2,7 @@
 
 // Drops the items at the front of `list` for which `isOld` is true, in batches instead of at every call.
 export function trim(list, isOld, slack = 64) {
-  let n = 0;
-  while (n < list.length && isOld(list[n])) n += 1;
+  const kept = list.findIndex((item) => !isOld(item)), n = kept < 0 ? list.length : kept;
   if (n >= slack) list.splice(0, n);
 }
 
@@ -21,14 +20,4 @@ export function capMap(map, most, mayGo = () => true) {
     dropped.push(value);
   }
   return dropped;
-}
-
-// Return the index of the first item that ends after `t`, in a list sorted by `until`.
-export function firstAfter(list, t) {
-  let low = 0, high = list.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (list[middle].until > t) high = middle; else low = middle + 1;
-  }
-  return low;
 }

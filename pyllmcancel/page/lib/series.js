@@ -35,14 +35,12 @@ export class Series {
 
   // Return the mean of the whole seconds before `now`; a second without a value counts as 0.
   rate(now, name, seconds = 3) {
-    let sum = 0;
-    for (let back = 1; back <= seconds; back += 1) sum += this.get(now - back, name) ?? 0;
-    return sum / seconds;
+    return this.last(now, name, seconds).reduce((sum, value) => sum + value, 0) / seconds;
   }
 
-  // Return `n` values, oldest first, of the whole seconds before `now`; a missing one is `otherwise`.
-  last(now, name, n, otherwise = 0) {
-    return Array.from({ length: n }, (_, i) => this.get(now - n + i, name) ?? otherwise);
+  // Return `n` values, oldest first, of the whole seconds before `now`; a missing one is 0.
+  last(now, name, n) {
+    return Array.from({ length: n }, (_, i) => this.get(now - n + i, name) ?? 0);
   }
 
   // Return the same, with the preceding value in place of a missing one.

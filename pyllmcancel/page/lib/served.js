@@ -1,9 +1,9 @@
 // The models of a server that has several, as the event `models` lists them (docs/events.md).
-import { call } from "./api.js";
+import { call, posted } from "./api.js";
 
-export const loadModel = (id) => call("models/load", { method: "POST", body: { model: id } });
+export const loadModel = (id) => call("models/load", posted({ model: id }));
 // It also ends a load.
-export const unloadModel = (id) => call("models/unload", { method: "POST", body: { model: id } });
+export const unloadModel = (id) => call("models/unload", posted({ model: id }));
 
 // Return the model of a name, which may be an alias, or "" for the default; null if there is none.
 export function modelOf(served, name) {

@@ -1,5 +1,6 @@
 // One completion by POST /v1/completions: its text so far, and how it ended. Never throws.
-import { cancelRequest, errorOf, send } from "../lib/api.js";
+import { cancelRequest, errorOf, posted, send } from "../lib/api.js";
+import { REASONS } from "../lib/format.js";
 import { eventsOf } from "../lib/sse.js";
 
 // An ending: {outcome: "finished" | "cancelled" | "failed" | "left", code, reason, problem, param, usage, timings}
@@ -7,12 +8,7 @@ import { eventsOf } from "../lib/sse.js";
 // `onPiece(text)` is called for each piece; a piece is one token, but for characters that are made of several.
 export async function complete(body, { id, headers = {}, signal, onPiece }) {
   try {
-    const response = await send("v1/completions", {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-Request-Id": id, ...headers },
-      body: JSON.stringify(body),
-      signal,
-    });
+    const response = await send("v1/completions", { ...posted(body, { "X-Request-Id": id, ...headers }), signal });
     if (!response.ok) return refusal((await errorOf(response)).body, response.status);
     return body.stream ? await streamed(response, onPiece) : whole(await response.json(), onPiece);
   } catch (error) {
@@ -43,13 +39,10 @@ function whole(answer, onPiece) {
   return { outcome: "finished", reason: choice.finish_reason, usage: answer.usage, timings: answer.timings };
 }
 
-// The codes of a cancel (API documentation: 499, 503, 504); all others are failures.
-const CANCELS = new Set(["superseded", "explicit", "deadline", "disconnect", "stalled", "shutdown"]);
-
 function refusal(body, status) {
   const error = body?.error ?? {};
   const problem = error.message ?? `HTTP ${status}`;
-  const outcome = CANCELS.has(error.code) ? "cancelled" : "failed";
+  const outcome = Object.hasOwn(REASONS, error.code) ? "cancelled" : "failed";
   return { outcome, code: error.code, problem, param: error.param, usage: body?.usage };
 }
 

@@ -1,6 +1,8 @@
 // A plain completion: a prompt, a few settings, an answer that can be stopped.
-import { count, milliseconds, plural } from "../lib/format.js";
+import { useModel } from "../engine/use_model.js";
+import { count, FINISHES, milliseconds, plural, REASONS } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { Observable } from "../lib/observable.js";
 import { complete, stop } from "./completing.js";
 
 const PROMPT = "def read_settings(path):\n    \"\"\"Read";
@@ -8,9 +10,10 @@ let numbered = 0;
 const page = crypto.getRandomValues(new Uint32Array(1))[0].toString(36);
 
 export function Completion() {
-  const [run, setRun] = useState(null);       // {id, text, tokens, askedAt, firstAt, endedAt, ending, isStopped, latency}
-  const [other, setOther] = useState(null);   // {last, before}: the last complete run, and one of the same prompt that differs in drafts
-  const current = useRef(null);
+  const current = useRef(new Observable(null)).current; // {id, text, tokens, askedAt, firstAt, endedAt, ending, isStopped, latency}, changed in place
+  const [other, setOther] = useState(null); // {last, before}: the last complete run, and one of the same prompt that differs in drafts
+  useModel(current, 50);
+  const run = current.value;
   const compared = other?.last.id === run?.id ? other?.before ?? null : null;
   const isOpen = run !== null && run.endedAt === null;
 
@@ -20,24 +23,21 @@ export function Completion() {
     const form = new FormData(event.target);
     const body = bodyOf(form);
     const mine = { body, id: `complete-${page}-${numbered += 1}`, text: "", tokens: 0, askedAt: performance.now(), firstAt: null, endedAt: null, ending: null, controller: new AbortController() };
-    current.current = mine;
-    const drawn = drawer(() => { if (current.current === mine) setRun({ ...mine }); });
-    drawn();
-    const onPiece = (text) => { mine.text += text; mine.tokens += 1; mine.firstAt ??= performance.now(); drawn(); };
+    current.set(mine);
+    const onPiece = (text) => { mine.text += text; mine.tokens += 1; mine.firstAt ??= performance.now(); current.changed(); };
     mine.ending = await complete(body, { id: mine.id, signal: mine.controller.signal, onPiece });
     mine.endedAt = performance.now();
     if (mine.ending.outcome === "finished") setOther((before) => otherOf(before, mine));
-    drawn();
+    current.changed();
   };
   const halt = async () => {
-    const mine = current.current;
     if (!isOpen) return;
-    mine.isStopped = true;
-    mine.latency = await stop(mine.id);
-    setRun({ ...mine });
+    run.isStopped = true;
+    run.latency = await stop(run.id);
+    current.changed();
   };
   // The view is closed: the server notices that its client has left.
-  useEffect(() => () => current.current?.controller.abort(), []);
+  useEffect(() => () => current.value?.controller.abort(), []);
   const escape = (event) => { if (event.key === "Escape" && isOpen) { event.preventDefault(); halt(); } };
   const wrong = run?.ending?.outcome === "failed" ? run.ending : null;
   const invalid = (name) => (wrong?.param === name ? { "aria-invalid": "true", "aria-errormessage": "complete-problem" } : {});
@@ -87,18 +87,6 @@ function otherOf(known, run) {
   return { last: run, before: before ?? null };
 }
 
-// Calls at most once per frame.
-function drawer(draw) {
-  let waiting = false;
-  return () => {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => { waiting = false; draw(); });
-  };
-}
-
-const REASONS = { length: "the token limit was reached", stop: "the model had finished" };
-
 function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency }) {
   const parts = [];
   const generated = ending?.usage?.completion_tokens ?? tokens;
@@ -110,8 +98,8 @@ function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency
   if (firstAt !== null) parts.push(`first text after ${milliseconds(firstAt - askedAt)}`);
   if (ending?.outcome === "finished") parts.push(`all of it after ${milliseconds(endedAt - askedAt)}`);
   if (drafted > 0) parts.push(`${count(accepted)} of ${plural(drafted, "drafted token")} accepted`);
-  if (ending?.outcome === "finished") parts.push(`ended: ${REASONS[ending.reason] ?? ending.reason}`);
-  if (ending?.outcome === "cancelled") parts.push(ending.code !== "explicit" ? ending.code : `cancelled explicitly ${isStopped ? "by you" : "elsewhere"}`);
+  if (ending?.outcome === "finished") parts.push(`ended: ${FINISHES[ending.reason] ?? ending.reason}`);
+  if (ending?.outcome === "cancelled") parts.push(`${REASONS[ending.code]}${ending.code !== "explicit" ? "" : isStopped ? " by you" : " elsewhere"}`);
   if (typeof latency === "number") parts.push(`compute stopped after ${milliseconds(latency)}`);
   return parts.join(" · ");
 }

@@ -2,7 +2,7 @@
 // invisible, then the suggestion. Both break lines between any two letters, so that no suggestion moves a word of the
 // typed text.
 import { html, useEffect, useLayoutEffect, useRef } from "../lib/html.js";
-import { useObservable } from "../lib/observable.js";
+import { listen, useObservable } from "../lib/observable.js";
 
 export function Editor({ pane, label, hint, readOnly, onKey, onStop }) {
   const box = useRef(null), area = useRef(null), ghost = useRef(null);
@@ -27,15 +27,11 @@ export function Editor({ pane, label, hint, readOnly, onKey, onStop }) {
     else onKey(target.value, target.selectionEnd);
   };
   const composed = ({ target }) => onKey(target.value, target.selectionEnd);
-  useEffect(() => {
-    const moved = () => {
-      const { value, selectionEnd } = area.current;
-      // Before its `input` event a new text is not the pane's text yet.
-      if (document.activeElement === area.current && !readOnly && value === pane.text) pane.put(value, selectionEnd);
-    };
-    document.addEventListener("selectionchange", moved);
-    return () => document.removeEventListener("selectionchange", moved);
-  }, [pane, readOnly]);
+  useEffect(() => listen(document, "selectionchange", () => {
+    const { value, selectionEnd } = area.current;
+    // Before its `input` event a new text is not the pane's text yet.
+    if (document.activeElement === area.current && !readOnly && value === pane.text) pane.put(value, selectionEnd);
+  }), [pane, readOnly]);
   const accept = () => {
     area.current.focus();
     accepting.current = true;

@@ -1,10 +1,10 @@
 // A pane: the editor, its costs, and its requests.
 import { milliseconds } from "../lib/format.js";
-import { html } from "../lib/html.js";
+import { html, useEffect, useRef } from "../lib/html.js";
+import { say } from "../lib/spoken.js";
 import { Editor } from "./editor.js";
 import { Bars, Figures } from "./figures.js";
 import { RequestList } from "./request_list.js";
-import { Spoken } from "./spoken.js";
 
 const TEXTS = {
   true: {
@@ -17,10 +17,26 @@ const TEXTS = {
   },
 };
 
+const REST = 700, BETWEEN = 3000; // milliseconds
+
+// Announce a text after it has stopped changing, and no more often than screen readers can speak.
+function useSpoken(text) {
+  const lastAt = useRef(-Infinity);
+  useEffect(() => {
+    const announce = () => {
+      if (text !== "") lastAt.current = performance.now();
+      say(text);
+    };
+    const timer = setTimeout(announce, text === "" ? 0 : Math.max(REST, lastAt.current + BETWEEN - performance.now()));
+    return () => clearTimeout(timer);
+  }, [text]);
+}
+
 // The button is never `disabled`: a focused button that is disabled loses the focus.
 export function PaneView({ pane, turn, scale, now, onKey, onStop }) {
   const { title, about } = TEXTS[pane.supersedes];
   const id = pane.supersedes ? "with" : "without";
+  useSpoken(turn === null && pane.suggestion !== "" ? `Suggestion: ${pane.suggestion}` : "");
   return html`
     <section class=${`card try-pane ${id}`} aria-labelledby=${`${id}-title`} data-typing=${turn !== null}>
       <header>
@@ -32,7 +48,6 @@ export function PaneView({ pane, turn, scale, now, onKey, onStop }) {
       <p class="dim try-about" id=${`${id}-about`}>${about}</p>
       <${Editor} pane=${pane} label=${`Code, ${title.toLowerCase()}`} hint="typing-hint" readOnly=${turn !== null} onKey=${onKey} onStop=${onStop} />
       ${pane.problem && html`<p class="try-problem" role="alert">${pane.problem}</p>`}
-      <${Spoken} text=${turn === null && pane.suggestion !== "" ? `Suggestion: ${pane.suggestion}` : ""} />
       <${Figures} pane=${pane} />
       <${Bars} pane=${pane} scale=${scale} now=${now} />
       <${RequestList} pane=${pane} />

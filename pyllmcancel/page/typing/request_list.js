@@ -1,5 +1,5 @@
 // A pane's requests, newest first, and their results.
-import { milliseconds, plural } from "../lib/format.js";
+import { milliseconds, plural, REASONS } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { latencyOf } from "./statistics.js";
 
@@ -30,8 +30,6 @@ function Row({ request }) {
       <td><span class=${`badge ${badge}`}>${word}</span>${more && html` <span class="dim num">${more}</span>`}</td>
     </tr>`;
 }
-
-const REASONS = { explicit: "cancelled explicitly" };
 
 // Return a request's state, in words.
 export function fateOf({ sentAt, firstAt, obsoleteAt, endedAt, ending, entry }) {

@@ -1,10 +1,5 @@
 // The costs and results of a pane's requests. Times are milliseconds of one clock.
-
-export function median(numbers) {
-  if (numbers.length === 0) return null;
-  const sorted = [...numbers].sort((a, b) => a - b), middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
+import { quantile } from "../lib/histogram.js";
 
 // Return the time from the key to the first text of its answer; null: there was none.
 export const latencyOf = (request) => (request.firstAt === null ? null : request.firstAt - request.keyAt);
@@ -41,7 +36,7 @@ export function figuresOf(requests) {
   return {
     keys: requests.length,
     last: requests.length === 0 ? null : latencyOf(requests.at(-1)),
-    median: median(latencies),
+    median: quantile(latencies, 0.5),
     open: open.length,
     ...sumsOf(requests.map((request, i) => tokensOf(request, requests[i + 1]))),
   };

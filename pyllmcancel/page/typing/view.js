@@ -5,7 +5,7 @@ import { useModel } from "../engine/use_model.js";
 import { fleet } from "../live.js";
 import { count, milliseconds, plural } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { useObservable } from "../lib/observable.js";
+import { listen, useObservable } from "../lib/observable.js";
 import { modelOf } from "../lib/served.js";
 import { Completion } from "./completion.js";
 import { PaneView } from "./pane_view.js";
@@ -47,9 +47,8 @@ export function TypingView() {
   useEffect(() => fleet.events.subscribe(learn), []);
   // Nobody looks, so nothing is left running.
   useEffect(() => {
-    const hidden = () => { if (document.hidden) stopAll(); };
-    document.addEventListener("visibilitychange", hidden);
-    return () => { document.removeEventListener("visibilitychange", hidden); stopAll(); };
+    const forget = listen(document, "visibilitychange", () => { if (document.hidden) stopAll(); });
+    return () => { forget(); stopAll(); };
   }, []);
   return html`
     <div class="try">

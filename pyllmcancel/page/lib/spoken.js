@@ -1,6 +1,6 @@
-// The only text that screen readers announce by themselves: the result of a button that was pressed here.
-import { html, useState } from "../lib/html.js";
-import { Observable, useObservable } from "../lib/observable.js";
+// The only text of a view that screen readers announce by themselves, but for the states that are seen, too.
+import { html, useState } from "./html.js";
+import { Observable, useObservable } from "./observable.js";
 
 const spoken = new Observable("");
 
