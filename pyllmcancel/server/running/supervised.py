@@ -1,4 +1,4 @@
-"""What each server has around uvicorn: reports to a supervisor, hidden garbage, a second signal that ends a drain."""
+"""The base of all servers: reports to a supervisor, hidden garbage, and a second signal that ends a drain."""
 
 from __future__ import annotations
 
