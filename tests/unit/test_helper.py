@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyllmcancel.errors import BusyError
-from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+from pyllmcancel.errors import BusyError, EngineClosedError
+from pyllmcancel.helper import Helper, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.server.errors.responses import api_error
 from pyllmcancel.system import start_with_socket, wait_readable
@@ -176,7 +176,7 @@ def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> N
     def call() -> None:
         try:
             render(helper, "endless", begun.set)
-        except HelperClosed as error:
+        except EngineClosedError as error:
             outcome.append(error)
 
     thread = threading.Thread(target=call)
@@ -184,7 +184,7 @@ def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> N
     assert begun.wait(60)
     helper.close()
     thread.join(60)
-    with pytest.raises(HelperClosed, match="shutting down"):
+    with pytest.raises(EngineClosedError, match="shutting down"):
         render(helper, "x")
     assert len(outcome) == 1
     assert helper.pid is None
