@@ -59,7 +59,6 @@ class MediaLibrary:
         *,
         owner: str = "",
         add_special: bool = True,
-        parse_special: bool = True,
         n_ctx: int | None = None,
         keeps: bool = True,
         limits: MediaLimits = DEFAULT_LIMITS,
@@ -87,7 +86,7 @@ class MediaLibrary:
         rest = sum(counts)
         holding = Holding(owner, room if keeps else None)
         for number, piece in enumerate(texts):
-            tokens += self._model.tokenize(piece, add_special=False, parse_special=parse_special) if piece else []
+            tokens += self._model.tokenize(piece, add_special=False, parse_special=True) if piece else []
             if number < len(media):
                 pause()
                 if n_ctx is not None:
