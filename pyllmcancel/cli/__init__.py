@@ -20,6 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run(argv)
     except KeyboardInterrupt:
+        # The signal came before a server could handle it, or the server raised it once more after it had ended.
         return 128 + signal.SIGINT
 
 

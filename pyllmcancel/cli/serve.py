@@ -92,9 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
                 tracing=tracing,
                 hangups=hangups,
             )
-    except KeyboardInterrupt:
-        # The signal came before the server could handle it, or the server raised it once more after it had ended.
-        return 128 + signal.SIGINT
     finally:
         close_all(listeners)
         if store is not None:
