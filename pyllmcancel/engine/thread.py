@@ -11,14 +11,13 @@ import threading
 import warnings
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyllmcancel.errors import CoreAbortedError
 
 if TYPE_CHECKING:
     import weakref
 
-    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.engine.loop import EngineLoop
     from pyllmcancel.requests.watcher import Watcher
 
@@ -29,6 +28,12 @@ logger = logging.getLogger("pyllmcancel.engine")
 RESERVE = 8 << 20
 LAST_ATTEMPTS = 3
 LAST_WORDS_SECONDS = 2.0
+
+
+class Closable(Protocol):
+    """An engine."""
+
+    def close(self) -> None: ...
 
 
 def work(loop: EngineLoop, stopped: Future[None]) -> None:
@@ -72,7 +77,7 @@ def bury(loop: EngineLoop, died_of: BaseException) -> None:
             break
 
 
-def end_unclosed(engine: weakref.ref[Engine], watcher: Watcher, pid: int) -> None:
+def end_unclosed(engine: weakref.ref[Closable], watcher: Watcher, pid: int) -> None:
     """End an engine that was not closed: it was dropped, or the interpreter ends."""
     if os.getpid() != pid:
         return
