@@ -67,12 +67,6 @@ class Helper:
         self._opens_until: float | None = None  # set until the answer to the opening call has come
         self._closed = False
 
-    @property
-    def pid(self) -> int | None:
-        """The process's id; None while there is no process."""
-        process = self._process
-        return None if process is None else process.pid
-
     def begin(self) -> None:
         """Start the process if there is none, without waiting. `open` reports errors."""
         with self._lock, contextlib.suppress(HelperError, Error):

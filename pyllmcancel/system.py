@@ -16,10 +16,15 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import subprocess
+
+
+def leave(number: int, _frame: object) -> NoReturn:
+    """Handle a signal that ends the program."""
+    raise SystemExit(128 + number)
 
 
 def usable_cores() -> int:

@@ -82,7 +82,6 @@ class ChatTemplate:
     ) -> None:
         self.is_default = not source
         self.source = source or CHATML
-        self.jinja = jinja
         self._helper = Helper("open_template", self.source, bos, eos, tool_use_source, jinja, cpu_seconds=CPU_SECONDS)
         self._lock = threading.Lock()
         self._opened: dict[str, Any] | None = None
