@@ -47,7 +47,7 @@ class Reference(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a source says may follow, and the lengths of its drafts."""
+    """The tokens that may follow by one source, and the lengths of its drafts."""
 
     source: str
     match: Match
