@@ -41,7 +41,6 @@ class Flag(Protocol):
     """A flag that the compiled core reads between graph nodes, and inside long ones. It can only be raised."""
 
     def set(self) -> None: ...
-    def is_set(self) -> bool: ...
 
 
 class Cancellation:

@@ -232,16 +232,6 @@ class EngineConfig:
         """The limit in bytes of idle prefixes outside the cells; llama-server's -1 also means no limit."""
         return sys.maxsize if self.cache_ram is None or self.cache_ram < 0 else self.cache_ram << 20
 
-    def n_threads(self) -> int:
-        return self.threads if self.threads > 0 else default_threads()
-
-    def adapts_threads(self) -> bool:
-        """Return whether the engine may compute with fewer threads: not if their number was chosen."""
-        return self.threads <= 0 and self.threads_batch <= 0
-
-    def n_threads_batch(self) -> int:
-        return self.threads_batch if self.threads_batch > 0 else self.n_threads()
-
     def memory_options(self) -> dict[str, Any]:
         """Return the compiled core's options that decide a context's memory, for generating and for embedding."""
         return {
@@ -254,8 +244,9 @@ class EngineConfig:
 
     def thread_options(self) -> dict[str, Any]:
         """Return the compiled core's options for the number of threads of a step, for generating and for embedding."""
+        n_threads = self.threads if self.threads > 0 else default_threads()
         return {
-            "n_threads": self.n_threads(),
-            "n_threads_batch": self.n_threads_batch(),
-            "adapt_threads": self.adapts_threads(),
+            "n_threads": n_threads,
+            "n_threads_batch": self.threads_batch if self.threads_batch > 0 else n_threads,
+            "adapt_threads": self.threads <= 0 and self.threads_batch <= 0,  # not if their number was chosen
         }

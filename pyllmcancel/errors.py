@@ -110,9 +110,12 @@ class MediaError(InvalidRequestError):
 class ContextLengthError(InvalidRequestError):
     """The prompt leaves no room for a single generated token."""
 
-    def __init__(self, n_prompt_tokens: int, n_ctx: int, param: str = "prompt", *, at_least: bool = False) -> None:
+    def __init__(
+        self, n_prompt_tokens: int, n_ctx: int, param: str = "prompt", message: str = "", *, at_least: bool = False
+    ) -> None:
         count = f"{'at least ' if at_least else ''}{n_prompt_tokens:,}"
-        super().__init__(f"the prompt has {count} tokens, but the context has room for {n_ctx - 1:,}", param)
+        usual = f"the prompt has {count} tokens, but the context has room for {n_ctx - 1:,}"
+        super().__init__(message or usual, param)
         self.n_prompt_tokens = n_prompt_tokens
         self.n_ctx = n_ctx
 
@@ -122,9 +125,7 @@ class TextLengthError(ContextLengthError):
 
     def __init__(self, index: int, n_tokens: int, n_text_max: int) -> None:
         message = f"text {index} is too large: {n_tokens:,} tokens, but this model embeds at most {n_text_max:,}"
-        InvalidRequestError.__init__(self, message, "input")
-        self.n_prompt_tokens = n_tokens
-        self.n_ctx = n_text_max
+        super().__init__(n_tokens, n_text_max, "input", message)
 
 
 class PairLengthError(ContextLengthError):
@@ -135,9 +136,7 @@ class PairLengthError(ContextLengthError):
             f"document {index} is too large: {n_tokens:,} tokens with the query, but this model ranks at most"
             f" {n_text_max:,}; `truncate` cuts documents"
         )
-        InvalidRequestError.__init__(self, message, param)
-        self.n_prompt_tokens = n_tokens
-        self.n_ctx = n_text_max
+        super().__init__(n_tokens, n_text_max, param, message)
 
 
 class ConstraintError(Error):

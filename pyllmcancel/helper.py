@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from pyllmcancel.errors import BusyError, Error
+from pyllmcancel.errors import BusyError, EngineClosedError, Error
 from pyllmcancel.pausing import Pause, no_pause
-from pyllmcancel.system import cpu_time, start_with_socket, wait_readable, why_ended
+from pyllmcancel.system import cpu_time, start_with_socket, wait_readable
 
 logger = logging.getLogger("pyllmcancel.server")
 A = TypeVar("A")
@@ -35,6 +36,7 @@ MEMORY_MIB = 512  # above the memory at its start
 MAX_ANSWER = 64 << 20  # bytes
 LOOK_EVERY = 0.05  # seconds between two checks that the caller still waits
 HEAD = 8  # bytes of a message's length
+CLOSED = "the server is shutting down"
 
 
 class HelperError(Exception):
@@ -47,13 +49,6 @@ class HelperEnded(HelperError):  # noqa: N818 - it did not fail, it was ended
 
 class HelperLost(HelperError):  # noqa: N818
     """The process was killed or stopped from outside, for lack of memory for example. The call is not to blame."""
-
-
-class HelperClosed(HelperError):  # noqa: N818
-    """The helper was closed."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is shutting down")
 
 
 class Helper:
@@ -72,23 +67,17 @@ class Helper:
         self._opens_until: float | None = None  # set until the answer to the opening call has come
         self._closed = False
 
-    @property
-    def pid(self) -> int | None:
-        """The process's id; None while there is no process."""
-        process = self._process
-        return None if process is None else process.pid
-
     def begin(self) -> None:
         """Start the process if there is none, without waiting. `open` reports errors."""
-        with self._lock, contextlib.suppress(HelperError, BusyError):
+        with self._lock, contextlib.suppress(HelperError, Error):
             if self._process is None:
                 self._begin()
 
     def open(self) -> Any:
         """Start the process if there is none; return the result of the opening call, or raise its HelperError.
 
-        BusyError: the system has no descriptor, or no room for a process, or ends the process again and again, or the
-        process gives no answer although its call may go on.
+        EngineClosedError: the helper was closed. BusyError: the system has no descriptor, or no room for a process, or
+        ends the process again and again, or the process gives no answer although its call may go on.
         """
         with self._lock:
             self._once_more(lambda _: self._ensure(no_pause))
@@ -98,7 +87,7 @@ class Helper:
         """Call the function of that name in the process, and return its result.
 
         `pause` is called now and then; an error that it raises ends the process, and is raised here. HelperError: the
-        call failed; after each kind but HelperClosed the next call finds a process. BusyError as for `open`.
+        call failed, and the next one finds a process. BusyError and EngineClosedError as for `open`.
         """
         while not self._lock.acquire(timeout=LOOK_EVERY):
             pause()
@@ -157,7 +146,7 @@ class Helper:
 
     def _begin(self) -> None:
         if self._closed:
-            raise HelperClosed
+            raise EngineClosedError(CLOSED)
         self._end()  # it was ended from outside
         try:
             self._start()
@@ -220,8 +209,6 @@ class Helper:
             yield
             done = True
         except (OSError, EOFError):
-            if self._closed:
-                raise HelperClosed from None
             raise self._cause() from None
         finally:
             if not done:
@@ -255,21 +242,25 @@ class Helper:
         raise TimeoutError
 
     def _cause(self) -> Error | HelperError:
-        """Return why there was no answer."""
+        """Return why there was no answer; a lack of memory is a guess."""
         assert self._process is not None
+        if self._closed:
+            return EngineClosedError(CLOSED)
         try:
-            why = why_ended(self._process.wait(timeout=LOOK_EVERY))
+            status = self._process.wait(timeout=LOOK_EVERY)
         except subprocess.TimeoutExpired:  # it is still running
-            why = "late"
-        seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
-        causes: dict[str, Error | HelperError] = {
-            "late": BusyError("a helper process gave no answer in time: the machine is too busy"),
-            "time": HelperEnded(f"it takes longer than {seconds:g} s"),
-            "killed": HelperLost("it was killed"),
-            "stack": HelperEnded("it is nested too deeply"),
-            "memory": HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory"),
-        }
-        return causes[why]
+            status = -signal.SIGALRM
+        match -status:
+            case signal.SIGALRM:
+                return BusyError("a helper process gave no answer in time: the machine is too busy")
+            case signal.SIGPROF:
+                seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
+                return HelperEnded(f"it takes longer than {seconds:g} s")
+            case signal.SIGKILL:
+                return HelperLost("it was killed")
+            case signal.SIGSEGV:
+                return HelperEnded("it is nested too deeply")
+        return HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory")
 
     def _end(self) -> None:
         if self._socket is not None:

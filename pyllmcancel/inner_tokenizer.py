@@ -18,16 +18,14 @@ class InnerTokenizer:
         self._model = model
 
     def __call__(self, text: bytes | str) -> list[int]:
-        if not self._puts_a_blank_first:
-            return self._model.tokenize(text, add_special=False)
         # A single byte never joins with what follows it.
+        before = BEGINNING if self._n_tokens_before else b""
         following = text.encode() if isinstance(text, str) else text
-        return self._model.tokenize(BEGINNING + following, add_special=False)[len(self._beginning) :]
+        return self._model.tokenize(before + following, add_special=False)[self._n_tokens_before :]
 
     @cached_property
-    def _beginning(self) -> list[int]:
-        return self._model.tokenize(BEGINNING, add_special=False)
-
-    @cached_property
-    def _puts_a_blank_first(self) -> bool:
-        return b"".join(self._model.piece(token, special=True) for token in self._beginning) != BEGINNING
+    def _n_tokens_before(self) -> int:
+        """The number of tokens that a text has to have before it; 0 if no blank is put before it."""
+        tokens = self._model.tokenize(BEGINNING, add_special=False)
+        pieces = b"".join(self._model.piece(token, special=True) for token in tokens)
+        return 0 if pieces == BEGINNING else len(tokens)

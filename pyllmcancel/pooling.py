@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 DOES_NOT_GENERATE = "this model makes embeddings and does not generate text"
 DOES_NOT_POOL = "this model does not pool, so it makes no embeddings"
-RANKS = "this model ranks documents and makes no embeddings"
-DOES_NOT_RANK = "this model does not rank documents"
 EMBEDS_TOKENS = "this model embeds tokens (--pooling none), and makes no embeddings of texts"
 EMBEDS_TEXTS = "this model embeds texts, not tokens: that is --pooling none"
 POOLINGS = ("auto", "none", "mean", "cls", "last", "rank")
@@ -42,7 +40,7 @@ def check_embeds(pooling: Pooling | None, *, tokens: bool = False) -> None:
     if pooling is None:
         raise InvalidRequestError(DOES_NOT_POOL, "model")
     if pooling is Pooling.RANK:
-        raise InvalidRequestError(RANKS, "model")
+        raise InvalidRequestError("this model ranks documents and makes no embeddings", "model")
     if (pooling is Pooling.NONE) is not tokens:
         raise InvalidRequestError(EMBEDS_TEXTS if tokens else EMBEDS_TOKENS, "model")
 
@@ -50,7 +48,7 @@ def check_embeds(pooling: Pooling | None, *, tokens: bool = False) -> None:
 def check_ranks(pooling: Pooling | None) -> None:
     """Raise InvalidRequestError unless a model of this pooling ranks documents."""
     if pooling is not Pooling.RANK:
-        raise InvalidRequestError(DOES_NOT_RANK, "model")
+        raise InvalidRequestError("this model does not rank documents", "model")
 
 
 class EmbedRow(NamedTuple):

@@ -6,7 +6,7 @@ import logging
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
 
@@ -34,6 +34,11 @@ ADVICE = {
 }
 
 logger = logging.getLogger("pyllmcancel.engine")
+
+
+def within(least: float, most: float, default: float) -> Any:
+    """Return a field whose values lie between these two."""
+    return field(default=default, metadata={"bounds": (least, most)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +93,16 @@ class SamplingParams:
         Report probabilities after truncation and temperature, not the model's own.
     """
 
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    typical_p: float = 1.0
-    repeat_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    penalty_last_n: int = 64
-    seed: int = 0
+    temperature: float = within(0.0, 100.0, 0.8)
+    top_k: int = within(-1, 2**31 - 1, 40)
+    top_p: float = within(0.0, 1.0, 0.95)
+    min_p: float = within(0.0, 1.0, 0.05)
+    typical_p: float = within(0.0, 1.0, 1.0)
+    repeat_penalty: float = within(0.01, 100.0, 1.0)
+    frequency_penalty: float = within(-100.0, 100.0, 0.0)
+    presence_penalty: float = within(-100.0, 100.0, 0.0)
+    penalty_last_n: int = within(-1, 1_000_000, 64)
+    seed: int = within(-(2**63), 2**64 - 1, 0)
     ignore_eos: bool = False
     n_logprobs: int | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
@@ -106,49 +111,29 @@ class SamplingParams:
     grammar_triggers: tuple[tuple[str, str], ...] = ()
     thinking_start: str = ""
     thinking_ends: tuple[str, ...] = ()
-    top_n_sigma: float = -1.0
-    dynatemp_range: float = 0.0
-    dynatemp_exponent: float = 1.0
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
-    min_keep: int = 0
-    mirostat: int = 0
-    mirostat_tau: float = 5.0
-    mirostat_eta: float = 0.1
-    dry_multiplier: float = 0.0
-    dry_base: float = 1.75
-    dry_allowed_length: int = 2
-    dry_penalty_last_n: int = -1
+    top_n_sigma: float = within(-1.0, 1000.0, -1.0)
+    dynatemp_range: float = within(0.0, 100.0, 0.0)
+    dynatemp_exponent: float = within(0.0, 100.0, 1.0)
+    xtc_probability: float = within(0.0, 1.0, 0.0)
+    xtc_threshold: float = within(0.0, 1.0, 0.1)
+    min_keep: int = within(0, 2**31 - 1, 0)
+    mirostat: int = within(0, 2, 0)
+    mirostat_tau: float = within(0.0, 1000.0, 5.0)
+    mirostat_eta: float = within(0.0, 1000.0, 0.1)
+    dry_multiplier: float = within(0.0, 100.0, 0.0)
+    dry_base: float = within(0.0, 100.0, 1.75)
+    dry_allowed_length: int = within(0, 1_000_000, 2)
+    dry_penalty_last_n: int = within(-1, 1_000_000, -1)
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     samplers: tuple[str, ...] = SAMPLERS
     logprobs_after_sampling: bool = False
 
     def __post_init__(self) -> None:
-        _between("temperature", self.temperature, 0.0, 100.0)
-        _between("top_k", self.top_k, -1, 2**31 - 1)
-        _between("top_p", self.top_p, 0.0, 1.0)
-        _between("min_p", self.min_p, 0.0, 1.0)
-        _between("typical_p", self.typical_p, 0.0, 1.0)
-        _between("repeat_penalty", self.repeat_penalty, 0.01, 100.0)
-        _between("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
-        _between("presence_penalty", self.presence_penalty, -100.0, 100.0)
-        _between("penalty_last_n", self.penalty_last_n, -1, 1_000_000)
-        _between("seed", self.seed, -(2**63), 2**64 - 1)
+        for one in fields(self):
+            if one.metadata:
+                _between(one.name, getattr(self, one.name), *one.metadata["bounds"])
         if self.seed == -1:
             object.__setattr__(self, "seed", secrets.randbits(32))
-        _between("top_n_sigma", self.top_n_sigma, -1.0, 1000.0)
-        _between("dynatemp_range", self.dynatemp_range, 0.0, 100.0)
-        _between("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0)
-        _between("xtc_probability", self.xtc_probability, 0.0, 1.0)
-        _between("xtc_threshold", self.xtc_threshold, 0.0, 1.0)
-        _between("min_keep", self.min_keep, 0, 2**31 - 1)
-        _between("mirostat", self.mirostat, 0, 2)
-        _between("mirostat_tau", self.mirostat_tau, 0.0, 1000.0)
-        _between("mirostat_eta", self.mirostat_eta, 0.0, 1000.0)
-        _between("dry_multiplier", self.dry_multiplier, 0.0, 100.0)
-        _between("dry_base", self.dry_base, 0.0, 100.0)
-        _between("dry_allowed_length", self.dry_allowed_length, 0, 1_000_000)
-        _between("dry_penalty_last_n", self.dry_penalty_last_n, -1, 1_000_000)
         if len(set(self.samplers)) != len(self.samplers):
             raise InvalidRequestError("a sampler is named twice", "samplers")
         if unknown := set(self.samplers) - {*SAMPLERS, *SAMPLERS_ON_REQUEST}:
@@ -178,18 +163,18 @@ class SamplingParams:
 def advised_sampling(metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of SamplingParams that a model's file advises. Invalid advice is ignored, and logged."""
     found: dict[str, Any] = {}
-    for name, field in ADVICE.items():
+    for name, ours in ADVICE.items():
         text = metadata.get(f"general.sampling.{name}")
         if text is None:
             continue
-        kind: Any = type(getattr(SamplingParams(), field))
+        kind: Any = type(getattr(SamplingParams(), ours))
         try:
             value: Any = tuple(filter(None, text.split(";"))) if kind is tuple else kind(float(text))
-            replace(SamplingParams(), **{field: value})
+            replace(SamplingParams(), **{ours: value})
         except (InvalidRequestError, ValueError, OverflowError) as error:
             logger.warning("the model's file advises an invalid general.sampling.%s, which is ignored: %s", name, error)
         else:
-            found[field] = value
+            found[ours] = value
     return found
 
 

@@ -16,13 +16,15 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import subprocess
 
 
-Ending = Literal["time", "late", "killed", "stack", "memory"]
+def leave(number: int, _frame: object) -> NoReturn:
+    """Handle a signal that ends the program."""
+    raise SystemExit(128 + number)
 
 
 def usable_cores() -> int:
@@ -90,12 +92,6 @@ def cpu_time(pid: int) -> int | None:
     except OSError:
         return None
     return int(fields[11]) + int(fields[12])
-
-
-def why_ended(status: int) -> Ending:
-    """Return the reason why a process with limits ended, by its status; memory is a guess."""
-    known: dict[int, Ending] = {-signal.SIGALRM: "late", -signal.SIGPROF: "time", -signal.SIGSEGV: "stack"}
-    return "killed" if status == -signal.SIGKILL else known.get(status, "memory")
 
 
 def limit_memory(mib: int) -> None:

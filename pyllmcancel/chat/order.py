@@ -19,7 +19,6 @@ Step = Callable[[list[Message]], list[Message]]
 INSTRUCTING = ("system", "developer")
 BETWEEN = "\n\n"  # between texts that become one
 ID_LENGTH = 9
-LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def arranged(messages: list[Message], needs: Collection[str]) -> list[Message]:
@@ -242,9 +241,4 @@ def _is_short(call_id: str) -> bool:
 
 def short_id(call_id: str) -> str:
     """Return an id in the form that strict templates take, which depends on the given one only."""
-    number = int.from_bytes(hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).digest()[:8], "little")
-    letters = []
-    for _ in range(ID_LENGTH):
-        number, letter = divmod(number, len(LETTERS))
-        letters.append(LETTERS[letter])
-    return "".join(letters)
+    return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:ID_LENGTH]

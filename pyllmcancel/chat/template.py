@@ -18,8 +18,8 @@ from math import inf
 from typing import Any
 
 from pyllmcancel.chat.grammar import narrowed
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError
-from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.helper import Helper, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -82,7 +82,6 @@ class ChatTemplate:
     ) -> None:
         self.is_default = not source
         self.source = source or CHATML
-        self.jinja = jinja
         self._helper = Helper("open_template", self.source, bos, eos, tool_use_source, jinja, cpu_seconds=CPU_SECONDS)
         self._lock = threading.Lock()
         self._opened: dict[str, Any] | None = None
@@ -110,16 +109,11 @@ class ChatTemplate:
                 logger.error(
                     "the chat template for %s cannot be compiled: %s; such conversations will be refused", purpose, why
                 )
-            return
-        except HelperClosed as error:
-            raise EngineClosedError(str(error)) from None
-        except HelperEnded as error:
-            # The machine may have been too busy.
-            self._refused = f"the chat template cannot be compiled: {error}"
-            self._refused_until = time.monotonic() + RETRY_SECONDS
         except HelperError as error:
-            self._refused, self._refused_until = f"the chat template cannot be compiled: {error}", inf
-        logger.error("%s; chats will be refused", self._refused)
+            self._refused = f"the chat template cannot be compiled: {error}"
+            # One that was ended may find the machine less busy later.
+            self._refused_until = time.monotonic() + RETRY_SECONDS if isinstance(error, HelperEnded) else inf
+            logger.error("%s; chats will be refused", self._refused)
 
     @property
     def caps(self) -> Mapping[str, bool]:
@@ -157,12 +151,9 @@ class ChatTemplate:
         self._check_compiled("tools" if inputs.get("tools") else "chats")
         try:
             found = self._rendered(inputs, pause)
-        except HelperClosed as error:
-            raise EngineClosedError(str(error)) from None
-        except HelperEnded as error:
-            raise InvalidRequestError(f"the chat template cannot be rendered: {error}", "messages") from error
         except HelperError as error:
-            raise InvalidRequestError(f"the chat template refuses these messages: {error}", "messages") from error
+            why = "cannot be rendered" if isinstance(error, HelperEnded) else "refuses these messages"
+            raise InvalidRequestError(f"the chat template {why}: {error}", "messages") from error
         return chat_form(inputs, found)
 
     def _check_compiled(self, purpose: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyllmcancel.cli.parser import Parser
@@ -16,15 +16,14 @@ def main(argv: list[str] | None = None) -> int:
     if os.getpid() == 1:
         # The kernel ignores signals that a container's first process does not handle. Without this handler a SIGTERM
         # during the imports would be lost, and the process would be killed after its whole grace period.
+        from pyllmcancel.system import leave
+
         signal.signal(signal.SIGTERM, leave)
     try:
         return run(argv)
     except KeyboardInterrupt:
+        # The signal came before a server could handle it, or the server raised it once more after it had ended.
         return 128 + signal.SIGINT
-
-
-def leave(number: int, _frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def run(argv: list[str] | None) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from pyllmcancel.cli.converters import ON
 from pyllmcancel.cli.options import Action
 from pyllmcancel.cli.parser import nearest
+from pyllmcancel.engine.loading import Fetch
 from pyllmcancel.errors import UsageError
 from pyllmcancel.hub.fetching import HubModel, require_library
 from pyllmcancel.hub.known import KNOWN
@@ -93,23 +93,22 @@ def is_offline(arguments: argparse.Namespace) -> bool:
     return arguments.offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ON
 
 
-def draft_model_to_fetch(arguments: argparse.Namespace, *, offline: bool) -> HubModel | None:
+def draft_model_to_fetch(arguments: argparse.Namespace) -> HubModel | None:
     """Return the draft model that has to be fetched; UsageError if its name is invalid."""
     if arguments.hf_repo_draft is None:
         return None
     file = None if arguments.model_draft is None else str(arguments.model_draft)
-    try:
-        name = ModelName.parse(arguments.hf_repo_draft, file)
-    except UsageError as error:
-        raise UsageError(str(error).replace("--hf-repo", "--hf-repo-draft")) from None
-    return HubModel(name, arguments.hf_token, offline=offline)
+    name = ModelName.parse(arguments.hf_repo_draft, file, "--hf-repo-draft")
+    return HubModel(name, arguments.hf_token, offline=is_offline(arguments))
 
 
-def projector_to_fetch(arguments: argparse.Namespace, model: object) -> Callable[..., Path | None] | None:
-    """Return the function that fetches the projector of a model of the hub, if one is to be looked for."""
-    if not isinstance(model, HubModel) or arguments.mmproj is not None or not arguments.mmproj_auto:
-        return None
-    return model.fetch_projector
+def fetches_of(arguments: argparse.Namespace) -> dict[str, Fetch]:
+    """Return what is to be fetched, by the field of `EngineConfig` that it sets; UsageError if a name is invalid."""
+    model, draft_model = model_to_fetch(arguments), draft_model_to_fetch(arguments)
+    fetches: dict[str, Fetch] = {} if model is None else {"model": model.fetch}
+    if isinstance(model, HubModel) and arguments.mmproj is None and arguments.mmproj_auto:
+        fetches["mmproj"] = model.fetch_projector
+    return fetches if draft_model is None else {**fetches, "draft_model": draft_model.fetch}
 
 
 def check_model_file(path: Path) -> None:

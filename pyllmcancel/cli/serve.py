@@ -16,7 +16,7 @@ from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.failures import failing
 from pyllmcancel.cli.help import Formatter, add_help
 from pyllmcancel.cli.keys import certificate_of, hangups_of
-from pyllmcancel.cli.model_argument import draft_model_to_fetch, is_offline, model_to_fetch, projector_to_fetch
+from pyllmcancel.cli.model_argument import fetches_of, model_to_fetch
 from pyllmcancel.cli.opening import open_listeners, open_store, open_tracing
 from pyllmcancel.cli.router_options import serves_several
 from pyllmcancel.cli.workers import named
@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         return serve_models.run(arguments)
     with failing(Error, OSError, UnicodeError):
         check_environment(arguments, os.environ)
-        model = model_to_fetch(arguments)
-        draft_model = draft_model_to_fetch(arguments, offline=is_offline(arguments))
+        fetches = fetches_of(arguments)
         hangups = hangups_of(arguments)
         config = server_config(arguments)
         check_placement(config.engine.placement)
@@ -74,10 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with failing(Error):
             store = open_store(config.storage, named=arguments.store is not None)
-        fetched = {"fetch": model, "fetch_draft": draft_model}
-        fetches: Any = {name: None if one is None else one.fetch for name, one in fetched.items()}
-        fetches["fetch_projector"] = projector_to_fetch(arguments, model)
-        with closing(Loading(config.engine, observer, **fetches)) as loading:
+        with closing(Loading(config.engine, observer, fetches=fetches)) as loading:
             # The model loads during this import, which takes about as long as to load a small model.
             try:
                 from pyllmcancel.server.running.process import serve
@@ -96,9 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
                 tracing=tracing,
                 hangups=hangups,
             )
-    except KeyboardInterrupt:
-        # The signal came before the server could handle it, or the server raised it once more after it had ended.
-        return 128 + signal.SIGINT
     finally:
         close_all(listeners)
         if store is not None:

@@ -6,7 +6,6 @@ import argparse
 import math
 import os
 import secrets
-import signal
 import ssl
 import sys
 import tempfile
@@ -75,8 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
                 tls = ssl.create_default_context(cafile=arguments.worker_ca)
                 keeper.remotes = Remotes(keeper, places_of(arguments), key=key, tls=tls)
             return serve_models(config, listeners, keeper, store=store, certificate=certificate, hangups=hangups)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     finally:
         close_all(listeners)
 

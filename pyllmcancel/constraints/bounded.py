@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyllmcancel.constraints.guidance import json_rule
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError
-from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.helper import Helper, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
 
 if TYPE_CHECKING:
@@ -88,12 +88,9 @@ class BoundedGuidance:
     def _try(self, param: str, pause: Pause, name: str, *arguments: Any) -> None:
         try:
             self._helper.call(name, *arguments, pause=pause)
-        except HelperClosed as error:
-            raise EngineClosedError(str(error)) from None
-        except HelperEnded as error:
-            raise InvalidRequestError(f"it cannot be compiled: {error}", param) from error
         except HelperError as error:
-            raise InvalidRequestError(str(error), param) from error
+            why = f"it cannot be compiled: {error}" if isinstance(error, HelperEnded) else str(error)
+            raise InvalidRequestError(why, param) from error
 
 
 def is_plain(schema: Mapping[str, Any]) -> bool:

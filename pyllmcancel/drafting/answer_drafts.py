@@ -20,8 +20,7 @@ from pyllmcancel.drafting.length import (
     LossBudget,
     RowCosts,
     StepCosts,
-    best_draft,
-    price_of,
+    choose_length,
 )
 from pyllmcancel.drafting.lookup import LONGEST, Match, TokenText, continuation
 from pyllmcancel.drafting.sources import HEADS, MODEL, NGRAM, PAST, PREDICTION, SOURCES
@@ -45,6 +44,14 @@ class Reference(NamedTuple):
 
     source: str
     text: TokenText
+
+
+class Found(NamedTuple):
+    """The tokens that may follow by one source, and the lengths of its drafts."""
+
+    source: str
+    match: Match
+    length: DraftLength
 
 
 class Counts(NamedTuple):
@@ -126,7 +133,6 @@ class AnswerDrafts:
         self._budgets = {long: LossBudget() for long in (False, True)}
         self._lengths: dict[tuple[str, bool], DraftLength] = {}
         self._last: tuple[str, bool, int] | None = None  # of the last draft: the source, if it is long, its length
-        self._found: tuple[str, Match] | None = None  # by `look`
         self._model = model
         self.has_model = model is not None  # until it fails
         self.n_since_proposal = self.n_since_draft = 0  # tokens since a draft was looked for, and since one paid
@@ -134,41 +140,22 @@ class AnswerDrafts:
 
     def propose(self, most: int, *, n_other_rows: int = 0) -> list[int]:
         """Return up to `most` tokens that probably follow, as many as pay beside the step's `n_other_rows`."""
-        n_found = self.look(most)
-        if self._found is None:
-            return []
-        return self._taken(self._length_of(self._found).choose(self._costs, n_found, n_other_rows=n_other_rows))
+        return propose_alike([self], self._costs, most, n_other_rows=n_other_rows)[0]
 
-    def look(self, most: int) -> int:
-        """Look for up to `most` tokens that probably follow; returns how many there are, to be drafted or not."""
+    def look(self, most: int) -> Found | None:
+        """Look for up to `most` tokens that probably follow, to be drafted or not."""
         self._last, self.n_since_proposal = None, 0
         for budget in self._budgets.values():
             budget.count_step()
-        self._found = self._find(most)
-        return 0 if self._found is None else len(self._found[1].tokens)
+        found = self._find(most)
+        return None if found is None else Found(*found, self._length(found[0], long=found[1].length >= LONG))
 
-    @property
-    def p_of_found(self) -> float:
-        """The probability with which a token of what `look` found is accepted; 0 if it found none."""
-        return 0.0 if self._found is None else self._length_of(self._found).acceptance.p
-
-    def affords_found(self, price: float) -> bool:
-        """Return whether the budget allows a draft of what `look` found, which may lose `price` steps."""
-        return self._found is not None and self._length_of(self._found).budget.affords(price)
-
-    def take_found(self, n_tokens: int, price: float) -> list[int]:
-        """Return a draft of what `look` found, which may lose `price` steps."""
-        assert self._found is not None
-        self._length_of(self._found).take(n_tokens, price)
-        return self._taken(n_tokens)
-
-    def _taken(self, n_tokens: int) -> list[int]:
-        assert self._found is not None
-        source, match = self._found
+    def take(self, found: Found, n_tokens: int) -> list[int]:
+        """Return a draft of what `look` found."""
         if n_tokens:
-            self._last = source, match.length >= LONG, n_tokens
+            self._last = found.source, found.match.length >= LONG, n_tokens
             self.n_since_draft = 0
-        return match.tokens[:n_tokens]
+        return found.match.tokens[:n_tokens]
 
     def length_of_model(self) -> DraftLength | None:
         """Return the lengths of the model's drafts, which replace what `propose` returned; None if that is better."""
@@ -225,10 +212,6 @@ class AnswerDrafts:
                 best = NGRAM, match
         return None if best is None else text_only(*best)
 
-    def _length_of(self, found: tuple[str, Match]) -> DraftLength:
-        source, match = found
-        return self._length(source, long=match.length >= LONG)
-
     def _length(self, source: str, *, long: bool = False) -> DraftLength:
         key = source, long
         if key not in self._lengths:
@@ -243,15 +226,14 @@ def text_only(source: str, match: Match) -> tuple[str, Match] | None:
     return (source, match._replace(tokens=match.tokens[:n_text])) if n_text else None
 
 
-def propose_alike(answers: Sequence[AnswerDrafts], costs: StepCosts, most: int) -> list[list[int]]:
+def propose_alike(
+    answers: Sequence[AnswerDrafts], costs: StepCosts, most: int, *, n_other_rows: int = 0
+) -> list[list[int]]:
     """Return a draft of each answer, all of the same length, at most `most`; empty lists if none pay."""
-    none: list[list[int]] = [[] for _ in answers]
-    n_known = [answer.look(most) for answer in answers]
-    ps = [answer.p_of_found for answer in answers]
-    length = min(n_known)
-    while length := best_draft(ps, costs, length).n_tokens:
-        price = price_of(len(answers) * length, costs, len(answers))  # of each: all wait for the step
-        if all(answer.affords_found(price) for answer in answers):
-            return [answer.take_found(length, price) for answer in answers]
-        length -= 1
-    return none
+    looked = [answer.look(most) for answer in answers]
+    found = [one for one in looked if one is not None]
+    if len(found) < len(answers):
+        return [[] for _ in answers]
+    n_found = min(len(one.match.tokens) for one in found)
+    n_tokens = choose_length([one.length for one in found], costs, n_found, n_other_rows=n_other_rows)
+    return [answer.take(one, n_tokens) for answer, one in zip(answers, found, strict=True)]

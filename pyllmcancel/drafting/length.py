@@ -190,22 +190,12 @@ class DraftLength:
 
         The other parameters are those of `best_draft`. Call once in each step in which the source has a draft.
         """
-        p = self.acceptance.p if self._n_idle < PAUSE else max(self.acceptance.p, PROBED_P)
-        k, price = self._affordable(p, costs, most, n_other_rows, n_other_tokens)
-        self.take(k, price)
-        return k
+        return choose_length([self], costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)
 
-    def _affordable(
-        self, p: float, costs: StepCosts, most: int, n_other_rows: int, n_other_tokens: float
-    ) -> tuple[int, float]:
-        """Return the best length that the budget affords, and its price."""
-        k = most
-        while k := best_draft([p], costs, k, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).n_tokens:
-            price = price_of(k, costs, n_other_rows + 1) * (1.0 + n_other_tokens)
-            if self.budget.affords(price):
-                return k, price
-            k -= 1
-        return 0, 0.0
+    @property
+    def p_to_try(self) -> float:
+        """The probability by which a length is chosen."""
+        return self.acceptance.p if self._n_idle < PAUSE else max(self.acceptance.p, PROBED_P)
 
     def take(self, n_tokens: int, price: float) -> None:
         """Take a draft whose length was chosen."""
@@ -214,9 +204,7 @@ class DraftLength:
 
     def saved(self, costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0) -> float:
         """Return the share of the time without drafts that drafts within the budget would save, by what is known."""
-        p = self.acceptance.p
-        k, _ = self._affordable(p, costs, most, n_other_rows, n_other_tokens)
-        return best_draft([p], costs, k, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens).saved
+        return affordable([(self.acceptance.p, self.budget)], costs, most, n_other_rows, n_other_tokens)[0].saved
 
     def learn_nothing(self) -> None:
         """Learn that the source gave no token, for which it took the time of one."""
@@ -231,6 +219,32 @@ class DraftLength:
         self.budget.settle(self._price, n_accepted)
         if n_accepted == n_drafted:
             self._n_idle = PAUSE  # another one is tried at once
+
+
+def affordable(
+    tried: Sequence[tuple[float, LossBudget]], costs: StepCosts, most: int, n_other_rows: int, n_other_tokens: float
+) -> tuple[Best, float]:
+    """Return the best length for these probabilities that all budgets afford, and its price, which each pays: all
+    answers wait for the step.
+    """
+    ps = [p for p, _ in tried]
+    while (best := best_draft(ps, costs, most, n_other_rows=n_other_rows, n_other_tokens=n_other_tokens)).n_tokens:
+        price = price_of(len(ps) * best.n_tokens, costs, n_other_rows + len(ps)) * (1.0 + n_other_tokens)
+        if all(budget.affords(price) for _, budget in tried):
+            return best, price
+        most = best.n_tokens - 1
+    return best, 0.0
+
+
+def choose_length(
+    lengths: Sequence[DraftLength], costs: StepCosts, most: int, *, n_other_rows: int = 0, n_other_tokens: float = 0.0
+) -> int:
+    """As `DraftLength.choose`, for drafts of several answers, which have the same length."""
+    tried = [(length.p_to_try, length.budget) for length in lengths]
+    best, price = affordable(tried, costs, most, n_other_rows, n_other_tokens)
+    for length in lengths:
+        length.take(best.n_tokens, price)
+    return best.n_tokens
 
 
 def _median(values: Iterable[float]) -> float:

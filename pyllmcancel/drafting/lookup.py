@@ -7,13 +7,11 @@ Used by the engine thread only.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
 
-TOKEN = struct.Struct("=i")
-SIZE = TOKEN.size
+SIZE = array("i").itemsize
 LENGTHS = (2, 3, 4, 8, 16)  # tokens of a sequence's end that are looked for
 SHORTEST, LONGEST = LENGTHS[0], LENGTHS[-1]
 MAX_SEARCHED = 32_768  # tokens: the search runs in each step, and the newest part of a text is the likeliest to recur
@@ -44,12 +42,8 @@ class TokenText:
     @overload
     def __getitem__(self, place: slice) -> list[int]: ...
     def __getitem__(self, place: int | slice) -> int | list[int]:
-        if isinstance(place, slice):
-            begin, end, step = place.indices(len(self))
-            assert step == 1
-            return _unpacked(self._bytes[SIZE * begin : SIZE * end])
-        index = range(len(self))[place]
-        return int(TOKEN.unpack_from(self._bytes, SIZE * index)[0])
+        found = memoryview(self._bytes).cast("i")[place]
+        return found if isinstance(found, int) else found.tolist()
 
     def begins_with(self, other: TokenText) -> bool:
         return self._bytes.startswith(other._bytes)
@@ -136,9 +130,3 @@ def n_common(one: bytes | bytearray, other: bytes | bytearray, begin: int = 0, o
 
 def _packed(tokens: Iterable[int]) -> bytes:
     return array("i", tokens).tobytes()
-
-
-def _unpacked(packed: bytes | bytearray) -> list[int]:
-    tokens = array("i")
-    tokens.frombytes(packed)
-    return tokens.tolist()

@@ -58,17 +58,15 @@ class TemplatePairs:
     """The model's template with the texts in it; special tokens are recognised everywhere, as in llama-server."""
 
     def __init__(self, template: str, model: Model, query: str, tokenize: Tokenize) -> None:
-        # Split once: a query that spells a place of the template does not become one.
-        self._parts = [query if part == "{query}" else part for part in PLACES.split(template)]
-        self._places = [place for place, part in enumerate(PLACES.split(template)) if part == "{document}"]
+        self._parts = PLACES.split(template)
+        self._query = query
         self._model = model
         self._tokenize = tokenize
 
     def tokens(self, document: str) -> list[int]:
-        parts = list(self._parts)
-        for place in self._places:
-            parts[place] = document
-        return list(self._tokenize("".join(parts), parse_special=True))
+        # All at once: a query that spells a place of the template does not become one.
+        texts = {"{query}": self._query, "{document}": document}
+        return list(self._tokenize("".join(texts.get(part, part) for part in self._parts), parse_special=True))
 
     def cut(self, document: str, n_max: int, *, keep_end: bool) -> list[int]:
         words = self._tokenize(document, parse_special=False)

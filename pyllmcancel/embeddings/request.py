@@ -33,7 +33,6 @@ class Text:
     tokens: Sequence[int]
     seq: int | None = None  # set while it is being computed
     n_committed: int = 0  # the number of computed tokens
-    done: bool = False
 
     @property
     def n_pending(self) -> int:

@@ -25,10 +25,11 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 class Encoding:
     """The pictures that running requests wait for. Used by the engine thread, which starts the other one. The other one
-    calls `wake` when a picture is encoded, or cannot be. `native` is the module that has `Audience`.
+    calls `wake` when a picture is encoded, or cannot be. Without an `encoder` no choice has pictures. `native` is the
+    module that has `Audience`.
     """
 
-    def __init__(self, encoder: MediaEncoder, native: Any) -> None:
+    def __init__(self, encoder: MediaEncoder | None, native: Any) -> None:
         self._encoder = encoder
         self._native = native
         self.wake: Callable[[], object] = lambda: None
@@ -81,6 +82,7 @@ class Encoding:
     def _work(self) -> None:
         """Encode in turns of the requests, until nothing is wanted."""
         while (begun := self._begin()) is not None:
+            assert self._encoder is not None
             chunk, audience = begun
             error = None
             try:

@@ -36,7 +36,7 @@ from pyllmcancel.requests.endings import Endings
 from pyllmcancel.requests.observer import Observer, Observers, StepTrace
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.requests.registry import Registry
-from pyllmcancel.requests.request import NO_OWNER, Request
+from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.tables import Counts
 from pyllmcancel.requests.token_stream import FORKED
 from pyllmcancel.requests.watcher import Watcher
@@ -338,29 +338,6 @@ class Engine(Calls):
     def dropped(self, request: Request) -> None:
         """A reader dropped its stream; may be called from a destructor."""
         self._watcher.dropped(request)
-
-    def cancel_session(
-        self,
-        session: str,
-        reason: CancelReason = CancelReason.EXPLICIT,
-        *,
-        owner: str = NO_OWNER,
-        descendants: bool = True,
-        hold: float = 0.0,
-    ) -> list[Request] | None:
-        """Cancel all requests of a session and, with `descendants`, of the sessions below it; None if the session is
-        unknown.
-
-        Returns the requests that had not ended. With a positive `hold`, requests that arrive within `hold` seconds are
-        cancelled on their arrival, even for a session that is not known yet.
-        """
-        family = self.registry.family_to_cancel(session, owner, descendants=descendants, hold=hold)
-        if family is None:
-            return None
-        requests = [request for members in family.values() for request in members]
-        for request in requests:
-            self.cancel(request, reason)
-        return requests
 
     # -- ending -------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ that both would take.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -137,14 +138,11 @@ def has_room(uses: Sequence[DeviceUse], margins: Sequence[int]) -> list[bool]:
 
 def most_layers(placement: Placement, n_layers: int, margins: Sequence[int], measure: Measure, n_ctx: int) -> int:
     """Return the number of layers that fit, if `n_layers` do not."""
-    found, exceeds = 0, n_layers
-    while exceeds - found > 1:
-        middle = (found + exceeds) // 2
-        if fits(replace(placement, n_gpu_layers=middle), margins, measure, n_ctx):
-            found = middle
-        else:
-            exceeds = middle
-    return found
+
+    def exceeds(n: int) -> bool:
+        return not fits(replace(placement, n_gpu_layers=n), margins, measure, n_ctx)
+
+    return bisect_left(range(1, n_layers), True, key=exceeds)
 
 
 def most_cells(placement: Placement, measure: Measure, n_ctx: int) -> int:

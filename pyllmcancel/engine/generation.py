@@ -73,7 +73,7 @@ class Generation(Workload):
         self._drafts = Drafts(context, model, config, draft_model)
         self.past_answers = self._drafts.past
         self.steps = DecodeSteps(context, self.scheduler, self._drafts, run_ahead=config.steps_ahead)
-        self._encoding = None if encoder is None else Encoding(encoder, native)
+        self._encoding = Encoding(encoder, native)
         self._foreground_computes = False  # requests that are not idle, or they will at once
         media: MediaLibrary | None = None
         if encoder is not None:
@@ -147,8 +147,7 @@ class Generation(Workload):
                 self.scheduler.resume(request.choices)
                 continue
             self.scheduler.pause(request.choices)
-            if self._encoding is not None:
-                self._encoding.withdraw(request)
+            self._encoding.withdraw(request)
             for choice in request.choices:
                 choice.resumes = True
 
@@ -176,8 +175,7 @@ class Generation(Workload):
     def release(self, request: Request, *, keep: bool) -> None:
         """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""
         self.steps.come_to_rest()
-        if self._encoding is not None:
-            self._encoding.withdraw(request)
+        self._encoding.withdraw(request)
         if keep:
             self._drafts.remember(request)
         self._drafts.release(request.choices)
@@ -198,7 +196,7 @@ class Generation(Workload):
                 observer.request_admitted(request)
             updates += prompt_progress(choice)
             updates += self._take_certain(choice, observer)
-            if self._encoding is not None and choice.media and choice.seq is not None:
+            if choice.seq is not None:
                 self._encoding.want(choice)
         return updates
 
@@ -230,8 +228,6 @@ class Generation(Workload):
         return [item for item in items if self.scheduler.holds(item.seq)], updates
 
     def _look_after_encodings(self) -> list[Update]:
-        if self._encoding is None:
-            return []
         requests = {choice.request for choice in self.scheduler.active}
         failed = self._encoding.take_failed(requests)
         updates: list[Update] = [self._fail(request, error, None, keep=True) for request, error in failed]
@@ -249,8 +245,7 @@ class Generation(Workload):
         """Have `wake` called when a file has been read or written, or a picture is encoded."""
         if self.disk is not None:
             self.disk.wake = wake
-        if self._encoding is not None:
-            self._encoding.wake = wake
+        self._encoding.wake = wake
 
     def close(self) -> None:
         """Write what is at rest to the disk, as far as that takes seconds."""
@@ -337,7 +332,7 @@ class Generation(Workload):
         assert choice.finish_reason is not None
         request = choice.request
         self.steps.come_to_rest()
-        if self._encoding is not None and choice.media and all(one.finish_reason for one in request.choices):
+        if choice.media and all(one.finish_reason for one in request.choices):
             self._encoding.withdraw(request)
         self._drafts.release([choice])
         self.scheduler.release(choice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -24,16 +24,16 @@ PROGRESS_EVERY_SECONDS = 1.0
 PATIENCE_SECONDS = 0.5
 
 
-Fetch = Callable[[Callable[[float], bool]], Path]
-FetchIfAny = Callable[[Callable[[float], bool]], Path | None]
+# Returns a file, fetched first if need be, or None. It takes `progress`, as `Engine.load` does, and raises
+# LoadCancelled when that returns False.
+Fetch = Callable[[Callable[[float], bool]], Path | None]
 
 
 class Loading:
     """A load, which begins at once. Every method may be called from any thread.
 
-    `fetch` finds the model's file if `config` names none. It takes `progress`, as `load` does, and raises LoadCancelled
-    when `progress` returns False. `fetch_projector`, which may find None, and `fetch_draft` do the same for the
-    projector and the draft model. `load` loads the engine as `Engine.load` does.
+    `fetches` find files that `config` does not name, by its fields, in this order. `load` loads the engine as
+    `Engine.load` does.
     """
 
     def __init__(
@@ -41,16 +41,13 @@ class Loading:
         config: EngineConfig,
         observer: Observer,
         *,
-        fetch: Fetch | None = None,
-        fetch_projector: FetchIfAny | None = None,
-        fetch_draft: Fetch | None = None,
+        fetches: Mapping[str, Fetch] = {},
         load: Callable[..., Engine] = Engine.load,
     ) -> None:
         # Never cancelled: it ends with the engine, or with whatever exception `load` raised.
         self.future: Future[Engine] = Future()
         self.future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it
-        fetches = {"model": fetch, "mmproj": fetch_projector, "draft_model": fetch_draft}
-        self._fetches = [(name, one) for name, one in fetches.items() if one is not None]
+        self._fetches = fetches
         # These are written by the loading thread: the stage, its start in monotonic seconds, its progress in [0, 1].
         self.stage: Literal["downloading", "loading"] = "downloading" if self._fetches else "loading"
         self.began = self._reported_at = time.monotonic()
@@ -89,7 +86,7 @@ class Loading:
     def _run(self) -> None:
         try:
             config = self._config
-            for name, fetch in self._fetches:
+            for name, fetch in self._fetches.items():
                 found: Any = {name: fetch(self._on_fetched)}
                 config = replace(config, **found)
             if self._fetches:

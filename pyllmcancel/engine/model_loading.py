@@ -193,11 +193,9 @@ def disk_floor(context: Context, config: EngineConfig, native: Any) -> DiskFloor
     folder = config.cache_disk
     try:
         files = PrefixFolder(folder, config.cache_disk_mib << 20)
-    except UsageError as error:
-        logger.warning("no prefixes are kept on disk: %s", error)
-        return None
-    except OSError as error:
-        logger.warning("no prefixes are kept on disk: %s cannot be used: %s", folder, error_text(error))
+    except (UsageError, OSError) as error:
+        why = error if isinstance(error, UsageError) else f"{folder} cannot be used: {error_text(error)}"
+        logger.warning("no prefixes are kept on disk: %s", why)
         return None
     disk = DiskFloor(
         files, partial(state_identity, context, config, native, folder / HASHES), native.SwappedPrefix.blank

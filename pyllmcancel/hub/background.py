@@ -30,12 +30,12 @@ class Fetch(ABC):
 
     def __init__(self) -> None:
         self.done = self.total = 0
-        self.future: Future[Path] = Future()
+        self.future: Future[Path | None] = Future()
         self.given_up = threading.Event()
 
     @abstractmethod
-    def find(self) -> Path:
-        """Return the file to load, downloaded first if need be."""
+    def find(self) -> Path | None:
+        """Return the file to load, downloaded first if need be; None for a projector that does not exist."""
 
     @final
     def run(self) -> None:
@@ -84,13 +84,10 @@ class Fetch(ABC):
 
 def digest_of(path: Path, like: str) -> str:
     """Return the SHA-256 of a file; its Git digest if `like` is one: the SHA-1 of a header and the content."""
-    digest = hashlib.sha256()
-    if len(like) == 40:
-        digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    header = f"blob {path.stat().st_size}\0".encode()
+    begun = hashlib.sha1(header, usedforsecurity=False) if len(like) == 40 else hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: begun).hexdigest()
 
 
 def check_room(folder: Path, name: str, missing: int) -> None:
@@ -106,7 +103,7 @@ def cannot_be_stored(error: OSError) -> str:
     return f"the model cannot be stored: {where}{error.strerror or error}"
 
 
-def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:
+def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path | None:
     """Run `fetch` of `what` in a daemon thread, and show its progress; HubError if the download fails.
 
     `progress` is called again and again with the progress in [0, 1]. If it returns False the download is given up, with

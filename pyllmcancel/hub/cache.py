@@ -47,12 +47,11 @@ class CachedModel:
 class Repository:
     """One repository's part of the cache."""
 
-    def __init__(self, repo: str, cache: Path | None = None) -> None:
+    def __init__(self, repo: str) -> None:
         self.repo = repo
-        self._cache = cache or cache_folder()
-        folder = PREFIX + repo.replace("/", "--")
-        self.folder = self._cache / folder
-        self._locks = self._cache / ".locks" / folder
+        cache, folder = cache_folder(), PREFIX + repo.replace("/", "--")
+        self.folder = cache / folder
+        self._locks = cache / ".locks" / folder
 
     def find(self, name: ModelName) -> Path | None:
         """Return the file to load, from the newest cached commit that has all files; None if none has."""
@@ -139,19 +138,20 @@ class Repository:
             yield
 
 
-def cached_models(cache: Path | None = None) -> list[CachedModel]:
+def cached_models() -> list[CachedModel]:
     """Return all complete models of the cache, by name."""
-    cache = cache or cache_folder()
-    folders = cache.glob(f"{PREFIX}*--*")
-    repos = [Repository(folder.name.removeprefix(PREFIX).replace("--", "/", 1), cache) for folder in folders]
-    return sorted((model for repo in repos for model in repo.models()), key=lambda model: (model.name, model.path))
+    found = [model for folder in cache_folder().glob(f"{PREFIX}*--*") for model in repository_in(folder.name).models()]
+    return sorted(found, key=lambda model: (model.name, model.path))
 
 
-def remove(model: CachedModel, cache: Path | None = None) -> None:
+def remove(model: CachedModel) -> None:
     """Delete a cached model, as `cached_models` has it; OSError if that is impossible."""
-    cache = cache or cache_folder()
-    folder, _, _, *path = model.path.relative_to(cache).parts
-    Repository(folder.removeprefix(PREFIX).replace("--", "/", 1), cache).remove("/".join(path))
+    folder, _, _, *path = model.path.relative_to(cache_folder()).parts
+    repository_in(folder).remove("/".join(path))
+
+
+def repository_in(folder: str) -> Repository:
+    return Repository(folder.removeprefix(PREFIX).replace("--", "/", 1))
 
 
 def _paths(snapshot: Path) -> Iterator[str]:

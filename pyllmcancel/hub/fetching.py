@@ -60,16 +60,13 @@ class HubModel:
     offline: bool = False
     endpoint: str | None = None
 
-    def fetch(self, progress: Callable[[float], bool]) -> Path:
+    def fetch(self, progress: Callable[[float], bool]) -> Path | None:
         """Return the file to load, downloaded first if need be; see `fetched`."""
         return fetched(_Fetch(self), str(self.name), progress)
 
     def fetch_projector(self, progress: Callable[[float], bool]) -> Path | None:
         """Return the file of the model's projector in the same way; None if the model has none. `fetch` comes first."""
-        try:
-            return fetched(_Fetch(self, of_projector=True), f"the projector of {self.name}", progress)
-        except _NoProjectorError:
-            return None
+        return fetched(_Fetch(self, of_projector=True), f"the projector of {self.name}", progress)
 
 
 class _Fetch(Fetch):
@@ -82,15 +79,13 @@ class _Fetch(Fetch):
         self._name = model.name
         self._repository = Repository(model.name.repo)
 
-    def find(self) -> Path:
+    def find(self) -> Path | None:
         if self._model.offline:
             return self._cached("--offline")
         try:
             return self._download()
         except HubUnreachable as error:
             return self._cached(str(error))
-        except _NoProjectorError:
-            raise
         except (HubError, OSError) as error:
             if self._in_cache() is None:
                 raise
@@ -101,19 +96,21 @@ class _Fetch(Fetch):
         model = self._repository.find(self._name)
         return self._repository.find_projector(model) if self._of_projector and model is not None else model
 
-    def _cached(self, why: str) -> Path:
+    def _cached(self, why: str) -> Path | None:
         path = self._in_cache()
-        if path is None and self._of_projector:
-            raise _NoProjectorError(f"{self._name} has no projector in the cache")
-        if path is None:
+        if path is not None:
+            text = "%s: serving %s from the cache, without a check for a newer one (%s)"
+            logger.info(text, self._name, path.name, why)
+        elif not self._of_projector:
             raise HubError(f"{why}; and {self._name} is not in the cache, {self._repository.folder}")
-        logger.info("%s: serving %s from the cache, without a check for a newer one (%s)", self._name, path.name, why)
         return path
 
-    def _download(self) -> Path:
+    def _download(self) -> Path | None:
         hub = Hub(self._name.repo, self._model.token, self._model.endpoint)
         commit, known = hub.latest()
         files = [known[path] for path in self._choose(known)]
+        if not files:
+            return None  # there is no projector
         self.total = sum(file.size for file in files)
         missing = [file for file in files if not self._repository.blob(file.etag).exists()]
         if missing:
@@ -130,9 +127,7 @@ class _Fetch(Fetch):
         if not self._of_projector:
             return chosen
         found = projector_of(chosen[0], paths)
-        if found is None:
-            raise _NoProjectorError(f"{self._name} has no projector")
-        return (found,)
+        return () if found is None else (found,)
 
     def _get(self, hub: Hub, commit: str, file: HubFile) -> Path:
         before, blob = self.done, self._repository.blob(file.etag)
@@ -141,10 +136,6 @@ class _Fetch(Fetch):
                 self.complete(blob, file.path, file.size, file.etag, lambda out: hub.get(commit, file, out, self.count))
         self.done = before + file.size
         return self._repository.install(commit, file.path, file.etag)
-
-
-class _NoProjectorError(HubError):
-    """The model has no projector."""
 
 
 class Hub:

@@ -28,11 +28,11 @@ class ModelName:
     file: str | None = None  # the path of a single file; None: chosen by `quant`
 
     @classmethod
-    def parse(cls, text: str, file: str | None = None) -> ModelName:
-        """Read ``USER/MODEL`` or ``USER/MODEL:QUANT``; UsageError for anything else."""
+    def parse(cls, text: str, file: str | None = None, option: str = "--hf-repo") -> ModelName:
+        """Read ``USER/MODEL`` or ``USER/MODEL:QUANT``; UsageError, which names the option, for anything else."""
         repo, colon, quant = text.strip().partition(":")
         if not REPOSITORY.fullmatch(repo) or (colon and not re.fullmatch(r"[\w.-]+", quant)):
-            raise UsageError(f"--hf-repo must be USER/MODEL or USER/MODEL:QUANT, not {text!r}")
+            raise UsageError(f"{option} must be USER/MODEL or USER/MODEL:QUANT, not {text!r}")
         return cls(repo, quant, file)
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ class NamedModel:
     model: KnownModel
     offline: bool = False
 
-    def fetch(self, progress: Callable[[float], bool]) -> Path:
+    def fetch(self, progress: Callable[[float], bool]) -> Path | None:
         """Return the file to load, downloaded first if need be; see `fetched`."""
         return fetched(_Fetch(self.model, offline=self.offline), self.model.name, progress)
 

@@ -59,7 +59,6 @@ class MediaLibrary:
         *,
         owner: str = "",
         add_special: bool = True,
-        parse_special: bool = True,
         n_ctx: int | None = None,
         keeps: bool = True,
         limits: MediaLimits = DEFAULT_LIMITS,
@@ -85,16 +84,17 @@ class MediaLibrary:
         runs: list[MediaRun] = []
         counts = [] if n_ctx is None else self._least_tokens(media, limits, pause)
         rest = sum(counts)
-        holding = Holding(owner, room if keeps else None)
+        held: dict[MediaChunk, Held] = {}
         for number, piece in enumerate(texts):
-            tokens += self._model.tokenize(piece, add_special=False, parse_special=parse_special) if piece else []
+            tokens += self._model.tokenize(piece, add_special=False, parse_special=True) if piece else []
             if number < len(media):
                 pause()
                 if n_ctx is not None:
                     check_room(len(tokens) + rest, n_ctx, at_least=True)
                     rest -= counts[number]
                 parts = self._parts(media[number], number, owner, limits, pause)
-                holding.add(parts, number)
+                if keeps and room is not None:
+                    hold(room, owner, parts, number, held)
                 for part in parts:
                     if keeps and not isinstance(part, list):
                         runs.append(MediaRun(len(tokens), part))
@@ -103,7 +103,7 @@ class MediaLibrary:
         if n_ctx is not None:
             check_room(len(tokens), n_ctx)
         found = MediaRuns(runs)
-        found.held, found.digests = holding.held, [one.digest for one in media]
+        found.held, found.digests = list(held.values()), [one.digest for one in media]
         return MediaPrompt(tokens, found)
 
     def check_fit(self, media: Sequence[Media], limits: MediaLimits, n_ctx: int, pause: Pause) -> None:
@@ -179,26 +179,14 @@ def check_room(n_tokens: int, n_ctx: int, *, at_least: bool = False) -> None:
         raise ContextLengthError(n_tokens, n_ctx, at_least=at_least)
 
 
-class Holding:
-    """The room that one prompt takes."""
-
-    def __init__(self, owner: str, room: MediaRoom | None) -> None:
-        self._owner = owner
-        self._room = room
-        self._chunks: dict[MediaChunk, int] = {}  # the bytes of each
-        self.held: list[Held] = []
-
-    def add(self, parts: Parts, index: int) -> None:
-        """Hold the parts of the prompt's next picture; MediaError or QueueFullError if there is no room for them."""
-        if self._room is None:
-            return
-        for chunk in chunks_of(parts):
-            if chunk in self._chunks:
-                continue
-            self._chunks[chunk] = chunk.n_bytes
-            total = sum(self._chunks.values())
-            if total > self._room.most:
-                limit = f"at most {self._room.most >> 20:,} are accepted"
-                message = f"the request's prepared pictures and sounds take {total >> 20:,} MiB with it; {limit}"
-                raise MediaError(message, index, too_large=True)
-            self.held.append(self._room.hold(self._owner, chunk))
+def hold(room: MediaRoom, owner: str, parts: Parts, index: int, held: dict[MediaChunk, Held]) -> None:
+    """Add the parts of a prompt's next picture to what is `held`; MediaError or QueueFullError if there is no room."""
+    for chunk in chunks_of(parts):
+        if chunk in held:
+            continue
+        total = chunk.n_bytes + sum(one.n_bytes for one in held)
+        if total > room.most:
+            limit = f"at most {room.most >> 20:,} are accepted"
+            message = f"the request's prepared pictures and sounds take {total >> 20:,} MiB with it; {limit}"
+            raise MediaError(message, index, too_large=True)
+        held[chunk] = room.hold(owner, chunk)

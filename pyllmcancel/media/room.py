@@ -66,13 +66,6 @@ class MediaRoom:
             known[0] += 1
         return Held(chunk, key, self._returned)
 
-    @property
-    def n_bytes(self) -> int:
-        """The bytes that are held."""
-        with self._lock:
-            self._take_back()
-            return sum(n_bytes for _, n_bytes in self._held.values())
-
     def _take_back(self) -> None:
         while self._returned:
             key = self._returned.popleft()

@@ -6,8 +6,8 @@ May be used from any thread.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterable, Sequence
+from ctypes import c_float
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
 
 MAX_SCALE = 1e6  # far beyond all that is useful, and far below what a float can hold
-SINGLE = struct.Struct("=f")
 
 
 class LoadedAdapter(NamedTuple):
@@ -54,7 +53,8 @@ class AdapterTable:
         as by `set_scales`, and for several activated adapters.
         """
         wanted = dict(enumerate(self._scales)) if asked is None else self._checked(asked)
-        scales = tuple((number, scale) for number, scale in sorted(wanted.items()) if single(scale) != 0.0)
+        # The compiled core has them in single precision: of the smallest numbers nothing is left.
+        scales = tuple((number, scale) for number, scale in sorted(wanted.items()) if c_float(scale).value != 0.0)
         if len(scales) > 1 and all(self._facts[number].invocation_tokens for number, _ in scales):
             raise InvalidRequestError("a request may use one activated LoRA adapter (aLoRA), not several", "lora")
         return scales
@@ -86,12 +86,6 @@ class AdapterTable:
             if not math.isfinite(scale) or abs(scale) > MAX_SCALE:
                 raise InvalidRequestError(f"the scale of a LoRA adapter is at most {MAX_SCALE:,.0f}", "lora")
         return scales
-
-
-def single(scale: float) -> float:
-    """Return a scale as the compiled core has it, in single precision: of the smallest numbers nothing is left."""
-    (found,) = SINGLE.unpack(SINGLE.pack(scale))
-    return float(found)
 
 
 def last_place(wanted: Sequence[int], tokens: Sequence[int]) -> int | None:

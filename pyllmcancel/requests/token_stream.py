@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self, cast
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed, UsageError
+from pyllmcancel.errors import EngineClosedError, RequestFailed, UsageError
 from pyllmcancel.events import Delta, Ending, Event, FinishReason, Sink
 from pyllmcancel.requests.request import Request
 
@@ -182,9 +182,7 @@ class Stream:
         self.ending = event
         match event.finish_reason:
             case FinishReason.CANCELLED:
-                assert event.cancel_reason is not None
-                deadline, retry_after = self.request.cancellation.deadline, self.request.retry_after
-                raise RequestCancelled(event.cancel_reason, event.usage, deadline, retry_after)
+                raise self.request.cancel_error()
             case FinishReason.ERROR:
                 raise RequestFailed(event.error or "unknown error", event.usage, event.param)
             case FinishReason.STOP | FinishReason.LENGTH:

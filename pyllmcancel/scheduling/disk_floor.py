@@ -183,13 +183,10 @@ class DiskFloor:
             entry = self._folder.add(head, prefix)
             self._counts["n_written"] += 1
             self._counts["written_bytes"] += entry.n_bytes
-        except OSError as error:
-            full = error.errno in FULL
-            self._refused["disk_full" if full else "failed"] += 1
-            logger.warning("a prefix of %d tokens could not be written to disk: %s", prefix.n_tokens, error_text(error))
-        except Exception:
-            self._refused["failed"] += 1
-            logger.exception("a prefix of %d tokens could not be written to disk", prefix.n_tokens)
+        except Exception as error:
+            self._refused["disk_full" if errno_of(error) in FULL else "failed"] += 1
+            text, defect = "a prefix of %d tokens could not be written to disk: %s", errno_of(error) is None
+            logger.warning(text, prefix.n_tokens, error_text(error), exc_info=defect)
         finally:
             del prefix
             self._writes = False
@@ -255,14 +252,11 @@ class DiskFloor:
             self._refused["damaged"] += 1
             self._folder.discard(entry)
             logger.warning("%s is not used: %s", entry.path, error)
-        except OSError as error:
+        except Exception as error:
             self._refused["failed"] += 1
-            if error.errno in UNREADABLE:
+            if errno_of(error) in UNREADABLE:
                 self._folder.discard(entry)
-            logger.warning("%s could not be read: %s", entry.path, error_text(error))
-        except Exception:
-            self._refused["failed"] += 1
-            logger.exception("%s could not be read", entry.path)
+            logger.warning("%s could not be read: %s", entry.path, error_text(error), exc_info=errno_of(error) is None)
         finally:
             with suppress(InvalidStateError):  # it was cancelled
                 fetch.set_result(found)
@@ -315,3 +309,8 @@ class DiskFloor:
         logger.info("%s, %s, from %s%s", found, size, self._folder.path, others)
         self._identity = known
         self.wake()
+
+
+def errno_of(error: Exception) -> int | None:
+    """Return the system's number of an error; None for a defect of ours."""
+    return error.errno if isinstance(error, OSError) else None

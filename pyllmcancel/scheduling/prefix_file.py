@@ -210,13 +210,9 @@ def read_states(file: IO[bytes], head: Head, blank: Blank, check: Pause = lambda
         for begin in range(0, part.n_bytes, AT_ONCE):
             check()
             piece = state[begin : begin + AT_ONCE]
-            if _read_into(file, piece) != len(piece):
+            if cast("Any", file).readinto(piece) != len(piece):
                 raise DamagedFileError("the file was cut")
             checksum = zlib.crc32(piece, checksum)
         if checksum != part.checksum:
             raise DamagedFileError("a state in the file is damaged")
     return prefix
-
-
-def _read_into(file: IO[bytes], piece: memoryview) -> int:
-    return cast("int", cast("Any", file).readinto(piece))

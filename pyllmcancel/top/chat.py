@@ -19,8 +19,8 @@ from rich.console import Console
 
 from pyllmcancel.front.child import bound
 from pyllmcancel.sse import BrokenFeedError, EventDecoder
+from pyllmcancel.system import leave
 from pyllmcancel.top.client import message_in, plain, read_json, reason_of
-from pyllmcancel.top.keys import leave
 
 END_SECONDS = 10.0
 TIMEOUT = httpx.Timeout(10.0, read=None)  # a prompt may take minutes

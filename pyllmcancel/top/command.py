@@ -14,8 +14,9 @@ import httpx
 from rich.console import Console
 from rich.live import Live
 
+from pyllmcancel.system import leave
 from pyllmcancel.top.client import ServerError, cancel, open_client, read
-from pyllmcancel.top.keys import Keyboard, leave
+from pyllmcancel.top.keys import Keyboard
 from pyllmcancel.top.view import N_OTHER_LINES, View, draw, key_of
 
 INTERVAL = 1.0  # seconds between two readings

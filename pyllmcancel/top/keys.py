@@ -8,7 +8,6 @@ import select
 import termios
 import tty
 from contextlib import AbstractContextManager, suppress
-from typing import NoReturn
 
 KEY = re.compile(rb"\x1b(?:O.|\[[0-?]*[ -/]*[@-~])|[ -~]", re.DOTALL)
 ARROWS = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down"}
@@ -49,8 +48,3 @@ class Keyboard(AbstractContextManager["Keyboard"]):
         end = len(data) if unfinished is None else unfinished.start()
         self._rest = data[end:]
         return [ARROWS.get(key, key.decode("latin-1")) for key in KEY.findall(data[:end])]
-
-
-def leave(number: int, _frame: object) -> NoReturn:
-    """Handle a signal that ends the program."""
-    raise SystemExit(128 + number)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.server.config import MediaSettings
-from tests.support.fake_media import ROWS, MediaChunk
+from tests.support.fake_media import ROWS, MediaChunk, bytes_in
 from tests.support.fake_native import MediaEncoder
 from tests.support.feed_client import FeedClient
 from tests.support.http_asgi import Exchange
@@ -135,7 +135,7 @@ async def test_prepared_pictures_of_requests_have_a_limit() -> None:
         encoder.go.set()
         await first.end()
         room = world.app.state.server.media_room
-        await asyncio.to_thread(until, lambda: room.n_bytes, lambda held: held == 0)
+        await asyncio.to_thread(until, lambda: bytes_in(room), lambda held: held == 0)
         assert (first.status, (await world.post(CHAT, asking(BLUE))).status) == (200, 200)
 
 

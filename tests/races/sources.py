@@ -10,7 +10,7 @@ import pytest
 from pyllmcancel.cancellation import Cancellation, CancelReason
 from pyllmcancel.requests.request import Request
 from tests.races.phases import Case
-from tests.support.driver import Driver, in_thread
+from tests.support.driver import Driver, cancel_session, in_thread
 from tests.support.fake_native import CancelFlag
 from tests.support.step_gate import TEST_LIMIT
 
@@ -84,16 +84,16 @@ def explicit_twice(driver: Driver, case: Case) -> None:
 @at_once
 def explicit_by_session(driver: Driver, case: Case) -> None:
     """The session is cancelled."""
-    driver.engine.cancel_session(case.request.session)
+    cancel_session(driver.engine, case.request.session)
 
 
 @at_once
 def explicit_by_family(driver: Driver, case: Case) -> None:
     """The grandparent of the session is cancelled, which has no request of its own."""
     driver.engine.registry._families.declare("", "parent", "grandparent")
-    assert driver.engine.cancel_session("grandparent") == []
+    assert cancel_session(driver.engine, "grandparent") == []
     driver.engine.registry._families.declare("", case.request.session, "parent")
-    driver.engine.cancel_session("grandparent")
+    cancel_session(driver.engine, "grandparent")
 
 
 @at_once

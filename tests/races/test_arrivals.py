@@ -15,7 +15,7 @@ from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.requests.request import Names, Request
-from tests.support.driver import Driver, RecordingSink
+from tests.support.driver import Driver, RecordingSink, cancel_session
 from tests.support.step_gate import TEST_LIMIT
 
 N_REQUESTS = 400
@@ -100,7 +100,7 @@ class Crowd:
                 if self.engine.cancel(request, choose.choice(list(CancelReason))):
                     self.cancelled.append(request)
             else:
-                self.engine.cancel_session(choose.choice(("s0", "s1", "t2", "root")))
+                cancel_session(self.engine, choose.choice(("s0", "s1", "t2", "root")))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -15,7 +15,7 @@ from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFull
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.step import LogitFault, StepStatus
-from tests.support.driver import MEMORIES, Driver, Tracked
+from tests.support.driver import MEMORIES, Driver, Tracked, cancel_session
 from tests.support.invariants import check_invariants, check_nothing_left, counts_of_queue
 
 KEYS = (None, "a", "b")
@@ -133,7 +133,7 @@ class EngineSchedule(RuleBasedStateMachine):
     def cancel_session(self, owner: str, session: str, *, descendants: bool, hold: float) -> None:
         before = [tracked.request for tracked in self.live()]
         cancelled = {request for request in before if request.cancellation.requested}
-        found = self.driver.engine.cancel_session(session, owner=owner, descendants=descendants, hold=hold)
+        found = cancel_session(self.driver.engine, session, owner=owner, descendants=descendants, hold=hold)
         self.driver.settle()
         members = {"root": {"root", "child", "grandchild"}, "child": {"child", "grandchild"}}.get(session, {session})
         members = members if descendants else {session}

@@ -373,3 +373,14 @@ def recorded_steps(context: fake_native.Context, *, at_least: int = 1) -> list[l
 
 def complete(tracked: Tracked) -> bool:
     return tracked.ended and tracked.ending.finish_reason in {FinishReason.STOP, FinishReason.LENGTH}
+
+
+def cancel_session(engine: Engine, session: str, **options: Any) -> list[Request] | None:
+    """Cancel a session's requests as the server does; returns them, None if the session is unknown."""
+    family = engine.registry.family_to_cancel(session, **options)
+    if family is None:
+        return None
+    requests = [request for members in family.values() for request in members]
+    for request in requests:
+        engine.cancel(request)
+    return requests

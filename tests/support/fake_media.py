@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyllmcancel.errors import ContextBusy, UsageError
+from pyllmcancel.media.room import MediaRoom
 from tests.support import media_files
 from tests.support.fake_model import CancelFlag
 
@@ -145,3 +146,10 @@ class MediaEncoder:
 
     def raise_at(self, node: int, flag: CancelFlag) -> None:
         self._trap = node, flag
+
+
+def bytes_in(room: MediaRoom) -> int:
+    """Return the bytes that live prompts hold."""
+    with room._lock:
+        room._take_back()
+        return sum(n_bytes for _, n_bytes in room._held.values())

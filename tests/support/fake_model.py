@@ -13,6 +13,7 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_float
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 
 from pyllmcancel.adapters import UNADAPTED, Adapted, Adapter, Scales
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
-from pyllmcancel.requests.adapter_table import single
 from pyllmcancel.step import LogitFault, SampledToken
 
 EOS = 256
@@ -104,7 +104,7 @@ class Model:
         numbers = [number for number, _ in scales]
         if sorted(set(numbers)) != numbers or any(not 0 <= number < len(self.adapters) for number in numbers):
             raise UsageError("adapters are named once, in ascending order")
-        if any(single(scale) == 0.0 or not math.isfinite(scale) for _, scale in scales):
+        if any(c_float(scale).value == 0.0 or not math.isfinite(scale) for _, scale in scales):
             raise UsageError("the scale of an adapter is 0, or is not finite")
 
     def is_eog(self, token: int) -> bool:

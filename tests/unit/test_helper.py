@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyllmcancel.errors import BusyError
-from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+from pyllmcancel.errors import BusyError, EngineClosedError
+from pyllmcancel.helper import Helper, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.server.errors.responses import api_error
 from pyllmcancel.system import start_with_socket, wait_readable
@@ -23,6 +23,11 @@ CPU_SECONDS = 0.5
 ENOUGH_SECONDS = 8.0  # of a processor, to ask for more memory than there is
 ENDLESS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
 GREEDY = "{{ ('x' * 1000000000) | length }}"
+
+
+def pid_of(helper: Helper) -> int | None:
+    process = helper._process
+    return None if process is None else process.pid
 
 
 def template(source: str, cpu_seconds: float = CPU_SECONDS) -> Helper:
@@ -49,21 +54,21 @@ def except_for(text: str, otherwise: str) -> str:
 
 def test_an_opening_that_was_answered_in_time_may_be_read_at_any_time(helper: Helper) -> None:
     helper.begin()
-    begun = helper.pid
+    begun = pid_of(helper)
     while not wait_readable(helper._socket, 1.0):
         pass
     helper._opens_until = time.monotonic() - 1.0  # its first call comes long after the start
     assert helper.open()["caps"]["supports_tools"]
-    assert helper.pid == begun
+    assert pid_of(helper) == begun
 
 
 def test_an_error_of_the_function_is_told_and_the_process_stays(helper: Helper) -> None:
     helper.open()
-    before = helper.pid
+    before = pid_of(helper)
     with pytest.raises(HelperError, match="missing 1 required"):
         helper.call("apply_template")
     assert render(helper, "x") == "x"
-    assert helper.pid == before
+    assert pid_of(helper) == before
 
 
 def test_what_needs_too_much_memory_is_told_and_the_next_call_works() -> None:
@@ -77,10 +82,10 @@ def test_a_server_that_is_large_itself_keeps_the_process(helper: Helper) -> None
     # The peak of who starts a process is told as the process's own.
     ballast = b"x" * (300 << 20)
     helper.open()
-    before = helper.pid
+    before = pid_of(helper)
     del ballast
     assert render(helper, "x") == "x"
-    assert helper.pid == before
+    assert pid_of(helper) == before
 
 
 def test_a_process_tired_by_opening_answers_all_the_same(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,16 +97,16 @@ def test_a_process_tired_by_opening_answers_all_the_same(helper: Helper, monkeyp
     monkeypatch.setattr("pyllmcancel.helper.start_with_socket", tired)
     for text in "xy":
         assert render(helper, text) == text
-        assert helper.pid is None  # the next call has another
+        assert pid_of(helper) is None  # the next call has another
 
 
 def test_a_call_whose_process_is_killed_is_made_again(helper: Helper) -> None:
     killed: list[int] = []
 
     def kill_once() -> None:
-        if not killed and helper.pid is not None:
-            killed.append(helper.pid)
-            os.kill(helper.pid, signal.SIGKILL)
+        if not killed and pid_of(helper) is not None:
+            killed.append(pid_of(helper))
+            os.kill(pid_of(helper), signal.SIGKILL)
 
     helper.open()
     with pytest.raises(HelperEnded, match="takes longer"):  # the second time it is ended for a reason of its own
@@ -114,8 +119,8 @@ def test_a_call_whose_process_ends_or_stops_each_time_is_refused_and_not_blamed(
     helper: Helper, monkeypatch: pytest.MonkeyPatch, number: int, why: str
 ) -> None:
     def end() -> None:
-        if helper.pid is not None and (number == signal.SIGKILL or helper._opens_until is None):
-            os.kill(helper.pid, number)
+        if pid_of(helper) is not None and (number == signal.SIGKILL or helper._opens_until is None):
+            os.kill(pid_of(helper), number)
 
     with monkeypatch.context() as patch:
         if number == signal.SIGSTOP:
@@ -130,10 +135,10 @@ def test_a_call_whose_process_ends_or_stops_each_time_is_refused_and_not_blamed(
 @pytest.mark.parametrize("text", ["x", "x" * (2 << 20)], ids=["short", "longer than the socket takes"])
 def test_a_stopped_process_is_replaced_and_the_call_is_made_again(helper: Helper, text: str) -> None:
     helper.open()
-    before = helper.pid
+    before = pid_of(helper)
     os.kill(before, signal.SIGSTOP)
     assert render(helper, text) == text
-    assert helper.pid != before
+    assert pid_of(helper) != before
 
 
 def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one_works(
@@ -162,10 +167,10 @@ def test_callers_that_give_up_while_it_starts_leave_it_to_the_next(helper: Helpe
         try:
             assert render(helper, "x", pause) == "x"
         except GivenUp:
-            started.add(helper.pid)
+            started.add(pid_of(helper))
             continue
         break
-    assert started == {helper.pid}
+    assert started == {pid_of(helper)}
 
 
 def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> None:
@@ -176,7 +181,7 @@ def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> N
     def call() -> None:
         try:
             render(helper, "endless", begun.set)
-        except HelperClosed as error:
+        except EngineClosedError as error:
             outcome.append(error)
 
     thread = threading.Thread(target=call)
@@ -184,10 +189,10 @@ def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> N
     assert begun.wait(60)
     helper.close()
     thread.join(60)
-    with pytest.raises(HelperClosed, match="shutting down"):
+    with pytest.raises(EngineClosedError, match="shutting down"):
         render(helper, "x")
     assert len(outcome) == 1
-    assert helper.pid is None
+    assert pid_of(helper) is None
 
 
 def test_libraries_do_not_count_as_memory_that_calls_take() -> None:

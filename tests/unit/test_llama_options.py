@@ -205,11 +205,11 @@ def test_drafts_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str], g
 
 
 def test_a_draft_model_is_fetched_from_the_hub() -> None:
-    model = draft_model_to_fetch(parsed("-hfd", "user/model:Q8_0", "-hft", "secret"), offline=True)
+    model = draft_model_to_fetch(parsed("-hfd", "user/model:Q8_0", "-hft", "secret", "--offline"))
     assert model == HubModel(ModelName("user/model", "Q8_0"), "secret", offline=True)
-    model = draft_model_to_fetch(parsed("-hfd", "user/model", "-md", "model.gguf"), offline=False)
+    model = draft_model_to_fetch(parsed("-hfd", "user/model", "-md", "model.gguf"))
     assert model == HubModel(ModelName("user/model", "", "model.gguf"), None)
-    assert draft_model_to_fetch(parsed("-md", "model.gguf"), offline=False) is None
+    assert draft_model_to_fetch(parsed("-md", "model.gguf")) is None
 
 
 def test_their_spellings_reach_the_server() -> None:

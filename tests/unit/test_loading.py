@@ -48,7 +48,7 @@ def test_a_model_that_must_be_fetched_is_fetched_before(engine: Engine, tmp_path
         loaded.append((config.model, loading.stage, loading.progress))
         return held(config, **options)
 
-    with closing(Loading(EngineConfig(alias="kept"), Observer(), fetch=fetch, load=load)) as loading:
+    with closing(Loading(EngineConfig(alias="kept"), Observer(), fetches={"model": fetch}, load=load)) as loading:
         until(lambda: loading.progress, lambda progress: progress == 0.25)
         assert loading.stage == "downloading"
         come.set()
@@ -64,7 +64,7 @@ def test_a_fetch_that_is_given_up_loads_nothing() -> None:
         until(lambda: progress(0.5), lambda wanted: not wanted)
         raise LoadCancelled("given up")
 
-    loading = Loading(EngineConfig(), Observer(), fetch=fetch, load=HeldLoad())
+    loading = Loading(EngineConfig(), Observer(), fetches={"model": fetch}, load=HeldLoad())
     assert begun.wait(LIMIT)
     loading.close()
     assert isinstance(loading.future.exception(), LoadCancelled)

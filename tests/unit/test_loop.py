@@ -111,4 +111,4 @@ def test_the_record_of_a_step_tells_how_many_threads_computed_it(driver: Driver)
     [({}, True), ({"threads": 2}, False), ({"threads_batch": 2}, False), ({"threads": 1, "threads_batch": 2}, False)],
 )
 def test_a_number_of_threads_that_was_chosen_is_fixed(options: dict[str, int], adapts: bool) -> None:
-    assert EngineConfig(**options).adapts_threads() is adapts
+    assert EngineConfig(**options).thread_options()["adapt_threads"] is adapts

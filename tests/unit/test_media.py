@@ -19,7 +19,7 @@ from pyllmcancel.pausing import no_pause
 from pyllmcancel.step import StepStatus
 from tests.support import fake_native
 from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked
-from tests.support.fake_media import ROWS, png
+from tests.support.fake_media import ROWS, bytes_in, png
 from tests.unit.test_drafts_in_company import Costs
 
 
@@ -234,12 +234,12 @@ def test_prompts_have_room_for_their_pictures_until_they_are_dropped() -> None:
         with pytest.raises(QueueFullError, match="try again later"):
             held(library, room, picture(2))
         del first, second
-        assert room.n_bytes == 2 * ONE
+        assert bytes_in(room) == 2 * ONE
         runs = again.runs  # which is all that a request keeps
         del again
-        assert room.n_bytes == 2 * ONE
+        assert bytes_in(room) == 2 * ONE
         del runs
-        assert room.n_bytes == 0
+        assert bytes_in(room) == 0
         assert held(library, room, picture(2)).runs
 
 
@@ -258,9 +258,9 @@ def test_a_prompt_that_fails_or_is_only_counted_takes_no_room() -> None:
         room = MediaRoom(2 * ONE, several=False)
         with pytest.raises(MediaError):
             held(library, room, picture(0), Media.of(MediaKind.IMAGE, b"<svg/>"))
-        assert room.n_bytes == 0
+        assert bytes_in(room) == 0
         library.prepare(library.marker, [picture(0)], room=room, keeps=False)
-        assert room.n_bytes == 0
+        assert bytes_in(room) == 0
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_all_of_its_pictures_are_decoded() -> None:

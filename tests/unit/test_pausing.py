@@ -16,7 +16,7 @@ from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests.registry import PREPARING_SECONDS
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.requests.token_stream import Bound, LoopSink
-from tests.support.driver import MEMORIES, Driver, MakeDriver, Tracked, complete, in_thread
+from tests.support.driver import MEMORIES, Driver, MakeDriver, Tracked, cancel_session, complete, in_thread
 from tests.support.step_gate import TEST_LIMIT
 
 PROMPT = b"read little by little"
@@ -78,7 +78,7 @@ WAYS: dict[str, tuple[Callable[[Driver, Tracked], object], CancelReason]] = {
     "newer": (lambda driver, _: driver.submit("newer", supersede="key", settle=False), CancelReason.SUPERSEDED),
     "deadline": (lambda driver, tracked: driver.expire(tracked), CancelReason.DEADLINE),
     "drop": (lambda driver, tracked: driver.engine.dropped(tracked.request), CancelReason.DISCONNECT),
-    "session": (lambda driver, _: driver.engine.cancel_session("session"), CancelReason.EXPLICIT),
+    "session": (lambda driver, _: cancel_session(driver.engine, "session"), CancelReason.EXPLICIT),
 }
 
 

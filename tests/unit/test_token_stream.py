@@ -135,8 +135,10 @@ def test_threads_may_read_a_stream_in_turn() -> None:
 
 
 def test_a_cancelled_answer_never_looks_complete() -> None:
+    stream = stream_of(ending(FinishReason.CANCELLED, cancel_reason=CancelReason.SUPERSEDED))
+    stream.request.cancellation.request(CancelReason.SUPERSEDED)
     with pytest.raises(RequestCancelled) as caught:
-        next(stream_of(ending(FinishReason.CANCELLED, cancel_reason=CancelReason.SUPERSEDED)))
+        next(stream)
     assert caught.value.reason is CancelReason.SUPERSEDED
     assert caught.value.usage == Usage()
 
