@@ -2,30 +2,21 @@
 
 llama.cpp copies a pattern into a grammar nearly unchanged: `.` would match the quotation mark that ends a JSON text,
 and classes such as that of digits are unknown to it. So every character is written here as a set of code points, and a
-character that JSON escapes as its escape. Python's own parser reads the pattern.
+character that JSON escapes as its escape.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser  # type: ignore[attr-defined]
-from typing import Any
-from warnings import catch_warnings
 
 LONGEST = 1_000  # characters of a pattern
 DEEPEST = 32  # levels of nested groups
-MAX_REPETITIONS = 9_999
 HIGHEST = 0x10FFFF
 ESCAPES = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r", 0x22: '"', 0x5C: "\\"}  # in JSON's escapes
-# Where ECMAScript and Python differ: code points, names of groups, classes of everything and of nothing, and a text
-# that is a quantifier for Python only. Other escapes and classes are here to be left alone.
-CODE_POINT = re.compile(r"\\u\{0*([0-9a-fA-F]{1,6})\}|\\.", re.DOTALL)
-ECMA = re.compile(r"\(\?<(?=[A-Za-z_])|\{,\d*\}|\\.|\[(?:[^\]\\]|\\.)*\]", re.DOTALL)
-QUANTIFIERS = {(0, sre.MAXREPEAT): "*", (1, sre.MAXREPEAT): "+", (0, 1): "?"}
-REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT)  # a lazy one matches the same texts
-BEGINNING, END = (sre.AT, sre.AT_BEGINNING), (sre.AT, sre.AT_END)
+CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
+QUANTIFIER = re.compile(r"(?:[*+?]|\{\d{1,4}(?:,\d{0,4})?\})")
+CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
+NAME = re.compile(r"\?(?::|P?<[A-Za-z_]\w*>)")
 
 Ranges = list[tuple[int, int]]
 
@@ -33,7 +24,6 @@ DIGITS: Ranges = [(0x30, 0x39)]
 WORDS: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
 BLANKS: Ranges = [(0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A)]
 BLANKS += [(0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)]
-LINE_ENDS: Ranges = [(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)]
 
 
 class UnknownPatternError(ValueError):
@@ -45,87 +35,154 @@ def gbnf_pattern(pattern: str) -> str | None:
     if len(pattern) > LONGEST:
         return None
     try:
-        with catch_warnings(action="ignore"):
-            parsed = _parser.parse(_as_python(pattern))
-        return None if parsed.state.flags != re.UNICODE else f"^{_sequence(parsed, 0, begins=True, ends=True)}$"
-    except (re.error, OverflowError, RecursionError, UnknownPatternError):
+        reader = _Reader(pattern)
+        alternatives = reader.alternatives()
+    except UnknownPatternError:
         return None
+    return f"^{alternatives}$" if reader.at_end else None
 
 
-def _as_python(pattern: str) -> str:
-    pattern = CODE_POINT.sub(lambda found: rf"\U{found[1]:0>8}" if found[1] else found[0], pattern)
-    if any(found == "[]" or found.startswith("{") for found in ECMA.findall(pattern)):
-        raise UnknownPatternError
-    return ECMA.sub(lambda found: {"(?<": "(?P<", "[^]": r"[\s\S]"}.get(found[0], found[0]), pattern)
+class _Reader:
+    """Reads a pattern once, and writes the new one."""
 
+    def __init__(self, pattern: str) -> None:
+        self._text = pattern
+        self._place = 0
+        self._depth = 0
+        self._may_be_empty = False  # about the element that was read last
 
-def _sequence(parsed: Sequence[Any], depth: int, *, begins: bool = False, ends: bool = False) -> str:
-    """Return what stands one after the other. If the text `begins` or `ends` with it, further characters may stand
-    there, unless there is an anchor.
-    """
-    items = list(parsed)
-    if depth > DEEPEST:
-        raise UnknownPatternError
-    if begins and items[:1] == [BEGINNING]:
-        items, begins = items[1:], False
-    if ends and items[-1:] == [END]:
-        items, ends = items[:-1], False
-    if not items:
-        return ANYTHING if begins or ends else ""
-    last = len(items) - 1
-    return "".join(
-        _item(item, depth, begins=begins and place == 0, ends=ends and place == last)
-        for place, item in enumerate(items)
-    )
+    @property
+    def at_end(self) -> bool:
+        return self._place >= len(self._text)
 
+    def alternatives(self) -> str:
+        """Return the alternatives that `|` separates, until a group or the pattern ends."""
+        found = [self._sequence()]
+        may_be_empty = self._may_be_empty
+        while self._takes("|"):
+            found.append(self._sequence())
+            may_be_empty |= self._may_be_empty
+        self._may_be_empty = may_be_empty
+        if len(found) == 1:
+            return found[0]
+        if not all(found):
+            raise UnknownPatternError  # an empty alternative
+        return "(" + "|".join(found) + ")"
 
-def _item(item: tuple[Any, Any], depth: int, *, begins: bool, ends: bool) -> str:
-    kind, value = item
-    if kind is not sre.BRANCH:
-        return (ANYTHING if begins else "") + _atom(kind, value, depth) + (ANYTHING if ends else "")
-    alternatives = [_sequence(each, depth + 1, begins=begins, ends=ends) for each in value[1]]
-    if not any(alternatives):
-        return ""
-    # Python's parser makes ``x(?:|y)`` of ``x|xy``.
-    return "(" + "|".join(filter(None, alternatives)) + (")" if all(alternatives) else ")?")
+    def _sequence(self) -> str:
+        """Return one alternative. On the outermost level, parts without an anchor may stand anywhere in the text."""
+        is_outer = self._depth == 0
+        begins = is_outer and self._takes("^")
+        parts: list[str] = []
+        may_be_empty = True
+        while not self.at_end and self._text[self._place] not in "|)":
+            if is_outer and self._takes("$"):
+                if not self.at_end and self._text[self._place] != "|":
+                    raise UnknownPatternError
+                return ("" if begins else ANYTHING) + "".join(parts)
+            parts.append(self._repeated())
+            may_be_empty &= self._may_be_empty
+        self._may_be_empty = may_be_empty
+        if not is_outer:
+            return "".join(parts)
+        return ("" if begins else ANYTHING) + "".join(parts) + ANYTHING
 
+    def _repeated(self) -> str:
+        atom = self._atom()
+        quantifier = self._quantifier()
+        if quantifier:
+            if self._may_be_empty:
+                raise UnknownPatternError  # a grammar that repeats nothing has no end
+            self._may_be_empty = quantifier[0] in "*?" or quantifier.startswith("{0")
+        return atom + quantifier
 
-def _atom(kind: Any, value: Any, depth: int) -> str:
-    match kind:
-        case sre.LITERAL:
-            return _written([(value, value)])
-        case sre.NOT_LITERAL:
-            return _written(_others([(value, value)]))
-        case sre.ANY:
-            return _written(_others(LINE_ENDS))
-        case sre.IN:
-            return _written(_set(value))
-        case sre.SUBPATTERN if not (value[1] or value[2]) and (inner := _sequence(value[3], depth + 1)):
-            return f"({inner})"
-        case sre.MAX_REPEAT | sre.MIN_REPEAT:
-            return _repeated(value, depth)
-    raise UnknownPatternError  # such as look-around, boundaries, back references, flags
+    def _atom(self) -> str:
+        self._may_be_empty = False
+        match self._next():
+            case "(":
+                return self._group()
+            case "[":
+                return _written(self._set())
+            case ".":
+                return _written(_others([(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)]))
+            case "\\":
+                return _written(self._escape())
+            case "^" | "$" | "*" | "+" | "?" | "{":
+                raise UnknownPatternError
+            case character:
+                return _written([(ord(character), ord(character))])
 
+    def _group(self) -> str:
+        if named := NAME.match(self._text, self._place):
+            self._place = named.end()
+        elif self._takes("?"):
+            raise UnknownPatternError  # look-around or flags
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise UnknownPatternError
+        inner = self.alternatives()
+        self._depth -= 1
+        if not inner or not self._takes(")"):
+            raise UnknownPatternError
+        return f"({inner})"
 
-def _repeated(value: tuple[int, int, Any], depth: int) -> str:
-    least, most, parsed = value
-    limits = f"{least}" if least == most else f"{least}," if most == sre.MAXREPEAT else f"{least},{most}"
-    # A grammar that repeats nothing has no end.
-    if parsed.getwidth()[0] == 0 or max(map(int, filter(None, limits.split(",")))) > MAX_REPETITIONS:
-        raise UnknownPatternError
-    inner = _sequence(parsed, depth + 1)
-    is_atom = len(parsed) == 1 and parsed[0][0] not in REPEATS
-    return (inner if is_atom else f"({inner})") + QUANTIFIERS.get((least, most), f"{{{limits}}}")
+    def _quantifier(self) -> str:
+        found = QUANTIFIER.match(self._text, self._place)
+        if found is None:
+            return ""
+        self._place = found.end()
+        self._takes("?")  # lazy: the same texts match
+        if QUANTIFIER.match(self._text, self._place):
+            raise UnknownPatternError
+        return found[0]
 
+    def _set(self) -> Ranges:
+        negated = self._takes("^")
+        found: Ranges = []
+        while not self._takes("]"):
+            first = self._set_item()
+            follows = self._text[self._place : self._place + 2]
+            if len(first) == 1 and first[0][0] == first[0][1] and follows[:1] == "-" and follows not in ("-", "-]"):
+                self._place += 1
+                last = self._set_item()
+                if len(last) != 1 or last[0][0] != last[0][1] or last[0][0] < first[0][0]:
+                    raise UnknownPatternError
+                first = [(first[0][0], last[0][0])]
+            found += first
+        return _others(found) if negated else found
 
-def _set(items: Sequence[tuple[Any, Any]]) -> Ranges:
-    found: Ranges = []
-    for kind, value in items:
-        if kind is sre.CATEGORY:
-            found += CLASSES[value]
-        elif kind is not sre.NEGATE:
-            found.append(value if kind is sre.RANGE else (value, value))
-    return _others(found) if items[0][0] is sre.NEGATE else found
+    def _set_item(self) -> Ranges:
+        character = self._next()
+        return self._escape() if character == "\\" else [(ord(character), ord(character))]
+
+    def _escape(self) -> Ranges:
+        if code := CODE.match(self._text, self._place):
+            self._place = code.end()
+            point = int(code[1] or code[2] or code[3], 16)
+            if point > HIGHEST or 0xD800 <= point <= 0xDFFF:
+                raise UnknownPatternError
+            return [(point, point)]
+        character = self._next()
+        classes = {"d": DIGITS, "w": WORDS, "s": BLANKS}
+        if character.lower() in classes:
+            found = classes[character.lower()]
+            return found if character.islower() else _others(found)
+        if character in CONTROLS:
+            return [(CONTROLS[character], CONTROLS[character])]
+        if character.isalnum():
+            raise UnknownPatternError  # boundaries, back references, character properties
+        return [(ord(character), ord(character))]
+
+    def _next(self) -> str:
+        if self.at_end:
+            raise UnknownPatternError
+        self._place += 1
+        return self._text[self._place - 1]
+
+    def _takes(self, character: str) -> bool:
+        taken = self._text.startswith(character, self._place)
+        self._place += taken
+        return taken
 
 
 def _others(ranges: Ranges) -> Ranges:
@@ -160,6 +217,3 @@ def _point(point: int) -> str:
 
 
 ANYTHING = _written(_others([])) + "*"
-CLASSES = {sre.CATEGORY_DIGIT: DIGITS, sre.CATEGORY_WORD: WORDS, sre.CATEGORY_SPACE: BLANKS}
-CLASSES |= {sre.CATEGORY_NOT_DIGIT: _others(DIGITS), sre.CATEGORY_NOT_WORD: _others(WORDS)}
-CLASSES[sre.CATEGORY_NOT_SPACE] = _others(BLANKS)

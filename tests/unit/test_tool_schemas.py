@@ -301,7 +301,6 @@ def allowed(pattern: str) -> list[str]:
         "^(?:x|y){2,3}?$", "^(?P<year>[0-9]+)$", '^[^"]+$', r"^[\w.]+@[\w.]+$", r"^\x41\u0042$", r"^[\[\]\\]$",
         r"^\/api\/", "^(a|b(c|d)?)*$", "^[-a]$", "^[a-]$", r"^a\.b$", "^é😀$", "^[^a-z]?$", "", "^ $", "^a{3}b{1,}$",
         r'"', r"\\", r"^\n$", r"^\s*$", "^[^x]*$",
-        r"^(?:a{2}){2}(?:b|c)+$", r"(?:a|^b)c", "^(|a|ab)$", r"^[\\](?:x|xy)?$",
     ],
 )  # fmt: skip
 def test_what_a_grammar_allows_matches_as_json_spells_it(pattern: str) -> None:
@@ -313,23 +312,9 @@ def test_what_a_grammar_allows_matches_as_json_spells_it(pattern: str) -> None:
     "pattern",
     [
         "(", ")", "a)", "[", "^[]$", "[z-a]", r"[a-\d]", "*", "^*$", "a**", "a{2}{3}", "{1}", "a^b", "$a", "(^a)",
-        "a{,2}", "a++", "(?>a)", "[]a]",
         "(?=a)", "(?!a)", "(?<=a)", "(?i)a", r"\bword\b", r"(a)\1", r"\p{L}", r"\k<x>", "\\", "[\\", "(a*)*", "(a?|b)+",
-        "()", "(|)", r"\ud800", r"\u{110000}", "(" * 40 + "a" + ")" * 40, "a" * (LONGEST + 1), r"^[\x00]$",
+        "(|a)", "()", r"\ud800", r"\u{110000}", "(" * 40 + "a" + ")" * 40, "a" * (LONGEST + 1), r"^[\x00]$",
     ],
 )  # fmt: skip
 def test_what_no_grammar_can_follow_is_none(pattern: str) -> None:
     assert gbnf_pattern(pattern) is None
-
-
-@pytest.mark.parametrize(
-    ("pattern", "same"),
-    [
-        ("^(?<year>[0-9])$", "^([0-9])$"),
-        (r"\u{61}[\u{62}c]", "a[bc]"),
-        ("^[^]$", r"^[\s\S]$"),
-        (r"[(?<a]\(?<", r"[<?(a]\(?<"),
-    ],
-)
-def test_patterns_are_read_as_ecmascript_means_them(pattern: str, same: str) -> None:
-    assert gbnf_pattern(pattern) == gbnf_pattern(same) is not None
