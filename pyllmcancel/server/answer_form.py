@@ -16,7 +16,6 @@ from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unenforced
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.http.exchange import exchange_of, request_id_of
 from pyllmcancel.server.http.unknown_fields import spelled
 from pyllmcancel.server.wire.form import Gbnf
 
@@ -122,10 +121,9 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
 def note_unenforced(incoming: Incoming[RequestBody], paths: Sequence[str]) -> None:
     """Log the parts now, and report them with the answer to this request."""
     if paths:
-        scope = incoming.http.scope
         reported = [spelled(incoming.names.path(path)) for path in paths[:MAX_PATHS]]
-        exchange_of(scope).unenforced += reported
-        request_id = request_id_of(scope)
+        incoming.exchange.unenforced += reported
+        request_id = incoming.exchange.request_id
         logger.warning(
             "request %s: not enforced: %s", request_id, ", ".join(reported), extra={"request_id": request_id}
         )

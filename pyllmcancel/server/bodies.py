@@ -25,7 +25,7 @@ from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
-from pyllmcancel.server.http.exchange import exchange_of
+from pyllmcancel.server.http.exchange import Exchange, exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import take_unknown
 from pyllmcancel.server.http.workers import Work
@@ -100,26 +100,23 @@ class Incoming(Generic[Body_co]):
     """A request that has been read once, with all the facts that it names."""
 
     http: Request
+    state: ServerState
+    exchange: Exchange
     body: Body_co
     length: int  # of the body, in bytes
     keeping: Keeping | None = None  # how its stream is kept, if it can be taken up again
     names: FieldNames = UNCHANGED  # of the fields as its client has sent them
 
     @property
-    def state(self) -> ServerState:
-        return state_of(self.http)
-
-    @property
     def request(self) -> EngineRequest:
         """The engine's request, which is being prepared."""
-        request = exchange_of(self.http.scope).request
-        assert request is not None, "its endpoint reads a body of a kind that arrives"
-        return request
+        assert self.exchange.request is not None, "its endpoint reads a body of a kind that arrives"
+        return self.exchange.request
 
     def asking(self, body: Body, names: FieldNames) -> Incoming[Body]:
         """Return the same request with another body, which was made of its own, after its check."""
         body.check(self.state.engine)
-        return Incoming(self.http, body, self.length, self.keeping, names)
+        return Incoming(self.http, self.state, self.exchange, body, self.length, self.keeping, names)
 
     async def prepare(self, work: Callable[[FlaggedPause], T], workers: Workers | None = None, *, cost: int = 0) -> T:
         """Do some work for the request in one of these threads, and return its result. Without `workers` it is done
@@ -130,10 +127,9 @@ class Incoming(Generic[Body_co]):
         """
         if workers is None and self.length + cost <= INLINE_BODY:
             return work(no_pause)
-        state, exchange = self.state, exchange_of(self.http.scope)
-        request = exchange.request
-        piece = Work(exchange.owner) if request is None else Preparation(state.engine, request)
-        return await (workers or state.workers).run(self.http.receive, work, piece)
+        request = self.exchange.request
+        piece = Work(self.exchange.owner) if request is None else Preparation(self.state.engine, request)
+        return await (workers or self.state.workers).run(self.http.receive, work, piece)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:
@@ -152,7 +148,7 @@ def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = 
             arrive(request, Names())
         if alone or not isinstance(incoming.body, GeneratingBody):
             return incoming
-        state, (names, keeping) = state_of(request), names_of(request, incoming.body)
+        state, (names, keeping) = incoming.state, names_of(request, incoming.body)
         state.check_model(incoming.body.model)
         own = arrive(request, names)
         if own.supersede is None and state.config.supersede is None:
@@ -189,7 +185,7 @@ async def receive_nothing() -> Any:
 
 async def read_body(request: Request, body_type: type[Body], *, is_form: bool = False) -> Incoming[Body]:
     """Return the request with its body as a value of this type; ApiError if it is invalid, or there is no engine."""
-    state = state_of(request)
+    state, exchange = state_of(request), exchange_of(request.scope)
     parse: Callable[[bytes], Any]
     if is_form:
         parse = partial(form_fields, boundary=boundary_of(request))
@@ -199,10 +195,10 @@ async def read_body(request: Request, body_type: type[Body], *, is_form: bool = 
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
     # Not by `request.body()`, which keeps the bytes for as long as the request lives.
     text = b"".join([piece async for piece in request.stream()])
-    sent: Incoming[Any] = Incoming(request, None, len(text))
+    sent: Incoming[Any] = Incoming(request, state, exchange, None, len(text))
     work = partial(validated, text, body_type, parse, state.config.unknown_fields)
     del text
-    body, exchange_of(request.scope).ignored = await sent.prepare(work)  # more fields may be found later
+    body, exchange.ignored = await sent.prepare(work)  # more fields may be found later
     return sent.asking(body, UNCHANGED)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
@@ -26,12 +26,10 @@ from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 from pyllmcancel.server.preparing import engine_failure_reported, working
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
 
 if TYPE_CHECKING:
-    from fastapi import Request as HttpRequest
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.events import Delta, Usage
@@ -63,8 +61,7 @@ async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptRespons
     incoming, keeping, streams = plan.incoming, plan.incoming.keeping, plan.incoming.state.streams
     if keeping is not None:
         streams.make_room(incoming.request.owner, keeping.name)
-    stream = await submit(plan)
-    link = link_of(incoming.http.scope)
+    stream, link = await submit(plan), incoming.exchange.link
     if not incoming.body.stream:
         return WholeResponse(stream, partial(whole_answer, dialect, link))
     own = incoming.body.sse_ping_interval
@@ -82,7 +79,7 @@ async def submit(plan: Plan) -> AsyncStream:
     """Submit a request, and return the stream of its events. The engine's errors pass through to the handlers."""
     incoming, prompts, params = plan.incoming, plan.prompts, plan.params
     state, request, engine = incoming.state, incoming.request, incoming.state.engine
-    link = link_of(incoming.http.scope)
+    link: WorkerLink | None = incoming.exchange.link
     if link is not None and link.delivered is not None and link.delivered.promise is not None:
         params = replace(params, sampling=replace(params.sampling, seed=link.delivered.promise.seed))
     # An answer in one piece is read by this server, so it needs no bound.
@@ -96,12 +93,13 @@ async def submit(plan: Plan) -> AsyncStream:
             with working(engine, request):
                 engine.fill(request, prompts, params, sink)
         promise = None if link is None else link.go_on(request, await state.digest())
-        return accepted(incoming.http, request, sink, promise)
+        return accepted(incoming, sink, promise)
 
 
-def accepted(http: HttpRequest, request: Request, sink: LoopSink, promise: Promise | None = None) -> AsyncStream:
+def accepted(incoming: Incoming[Any], sink: LoopSink, promise: Promise | None = None) -> AsyncStream:
     """Have the engine accept the request, which has been filled, and return the stream of its events."""
-    engine, link = state_of(http).engine, link_of(http.scope)
+    engine, request = incoming.state.engine, incoming.request
+    link: WorkerLink | None = incoming.exchange.link
     with engine_failure_reported(engine):
         engine.accept(request, again=link is not None and link.is_again)
     if link is not None:

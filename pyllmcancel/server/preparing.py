@@ -149,10 +149,8 @@ def working(engine: Engine, request: Request, give_up: Callable[[], object] = la
 
 
 @asynccontextmanager
-async def cancel_if_client_leaves(http: HttpRequest) -> AsyncIterator[None]:
+async def cancel_if_client_leaves(http: HttpRequest, engine: Engine, request: Request) -> AsyncIterator[None]:
     """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
-    engine, request = state_of(http).engine, exchange_of(http.scope).request
-    assert request is not None
     async with until_cancelled(engine, request):
         with watched(http.receive, partial(engine.cancel, request, CancelReason.DISCONNECT)):
             yield

@@ -20,7 +20,6 @@ from pyllmcancel.server.anthropic.answer import (
 from pyllmcancel.server.anthropic.message_blocks import MessageBlocks
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.shapes import AnthropicErrorAnswer, anthropic_error
-from pyllmcancel.server.http.exchange import request_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +44,7 @@ class MessagesDialect(Dialect):
     def __init__(self, incoming: Incoming[MessagesBody], turn: ChatTurn) -> None:
         body, state = incoming.body, incoming.state
         self._envelope: MessageEnvelope = {
-            "id": f"msg_{request_id_of(incoming.http.scope)}",
+            "id": f"msg_{incoming.exchange.request_id}",
             "type": "message",
             "role": "assistant",
             "model": state.model_name,

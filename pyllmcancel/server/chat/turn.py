@@ -21,7 +21,6 @@ from pyllmcancel.server.chat.answer_parser import AnswerParser
 from pyllmcancel.server.chat.body import NamedTool
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import Plan
-from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 
@@ -67,7 +66,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     params = with_form(body.generation_params(state, constraint, prediction), form, state.engine.model)
     # A grammar that is not the client's own is that of its tools.
     names = FieldNames({"prompt": "messages", "grammar": "tools" if body.form is None else body.form.param})
-    name, number = f"{incoming.request.id} {exchange_of(incoming.http.scope).created_at!r}", count()
+    name, number = f"{incoming.request.id} {incoming.exchange.created_at!r}", count()
     return ChatTurn(incoming, [tokens], params, names, lambda: AnswerParser(answers, f"{name} {next(number)}"))
 
 

@@ -113,7 +113,7 @@ def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wordi
     engine, request, sink = incoming.state.engine, incoming.request, LoopSink(asyncio.get_running_loop())
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
-    return WholeResponse(accepted(incoming.http, request, sink), partial(texts_answer, wording))
+    return WholeResponse(accepted(incoming, sink), partial(texts_answer, wording))
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:

@@ -22,18 +22,16 @@ from pyllmcancel.media.library import NEEDS
 from pyllmcancel.media.sounds import is_sound
 from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
 from pyllmcancel.server.preparing import cancel_if_client_leaves
 
 if TYPE_CHECKING:
-    from fastapi import Request
-
     from pyllmcancel.media.values import MediaPrompt
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.http.body_limit import Hold
     from pyllmcancel.server.state import ServerState
 
 
@@ -89,18 +87,18 @@ async def gathered(incoming: Incoming[Any], given: Sequence[Given], param: str, 
     Unless the request `must_fit`, its pictures may have more tokens than the context. Errors: there are too many, the
     model does not take them, or one cannot be fetched, or is too large; the request was cancelled, or the server ends.
     """
-    request, state = incoming.http, incoming.state
-    asked = Gathered(given, param, owner_of(request.scope))
+    state, exchange = incoming.state, incoming.exchange
+    asked = Gathered(given, param, exchange.owner)
     if not asked:
         return asked
     check_asked(state, asked)
     if any(one.url for one in given):
-        async with cancel_if_client_leaves(request):
-            asked = replace(asked, given=await _fetched(request, state, asked))
+        async with cancel_if_client_leaves(incoming.http, state.engine, incoming.request):
+            asked = replace(asked, given=await _fetched(state, asked, exchange.hold))
     files = await incoming.prepare(partial(read_files, state, asked, must_fit), state.preparers)
     # The longer base64 in the body counts already; a file on this machine does not.
     beyond = (len(file.data) - len(one.source) for file, one in zip(files, asked.given, strict=True))
-    exchange_of(request.scope).hold.add(sum(max(0, n_bytes) for n_bytes in beyond))
+    exchange.hold.add(sum(max(0, n_bytes) for n_bytes in beyond))
     return replace(asked, files=files)
 
 
@@ -157,9 +155,8 @@ def check_asked(state: ServerState, asked: Gathered) -> None:
         raise ApiError(413, message, param=asked.param, code="media_too_large")
 
 
-async def _fetched(request: Request, state: ServerState, asked: Gathered) -> list[Given]:
-    seconds, hold = state.config.media.fetch_timeout, exchange_of(request.scope).hold
-    found: list[Given] = []
+async def _fetched(state: ServerState, asked: Gathered, hold: Hold) -> list[Given]:
+    seconds, found = state.config.media.fetch_timeout, list[Given]()
     try:
         # One after the other, so that a request has one connection at a time.
         async with asyncio.timeout(seconds):

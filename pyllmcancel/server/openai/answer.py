@@ -10,7 +10,6 @@ from pyllmcancel import __version__
 from pyllmcancel.events import FinishReason
 from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.dialect import Dialect
-from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.wire.fields import ABSENT, Answer
 from pyllmcancel.server.wire.generation import chosen
 from pyllmcancel.server.wire.tokens import text_of
@@ -62,7 +61,7 @@ class OpenAIDialect(Dialect):
     def __init__(
         self, incoming: Incoming[ChatBody] | Incoming[CompletionBody], n_choices: int, piece: Callable[[int], bytes]
     ) -> None:
-        state, body, exchange = incoming.state, incoming.body, exchange_of(incoming.http.scope)
+        state, body, exchange = incoming.state, incoming.body, incoming.exchange
         self._request = incoming.request
         self._model = state.engine.model
         self._includes_usage = body.stream_options is not None and body.stream_options.include_usage

@@ -130,7 +130,7 @@ async def delete_stream(request: Request, stream_id: PathName) -> Response:
     responses=answers(list[StreamEntry]),
 )
 async def look_up(incoming: Annotated[Incoming[LookupBody], reads(LookupBody)]) -> Any:
-    owner = owner_of(incoming.http.scope)
+    owner = incoming.exchange.owner
     own = [kept for kept in incoming.state.streams if kept.owner == owner]
     asked = set(incoming.body.conversation_ids)
     return [stream_entry(kept) for kept in own if kept.name in asked or kept.name.split(SEPARATOR)[0] in asked]
