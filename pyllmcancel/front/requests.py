@@ -116,12 +116,11 @@ class FrontRequests:
         return request
 
     def take_over(self, request: FrontRequest, on_cancel: Callable[[], object]) -> None:
-        """Make the caller responsible for a request. `on_cancel` is called soon after it is cancelled, unless it waits
-        for its model then. RequestCancelled if it was cancelled before.
+        """Make the caller responsible for a request. `on_cancel` is called at once when it is cancelled, with the
+        registry's lock held, unless it waits for its model then. RequestCancelled if it was cancelled before.
         """
-        loop = asyncio.get_running_loop()
-        request.on_cancel = lambda: loop.call_soon(on_cancel)
-        self.registry.begin_work(request, request.on_cancel)
+        request.on_cancel = on_cancel
+        self.registry.begin_work(request, on_cancel)
 
     def waits_for_model(self, request: FrontRequest) -> None:
         """The request waits for its model from now on, and supersedes older ones. A cancel ends it at once.
