@@ -35,6 +35,7 @@ START_SECONDS = 90.0  # of the start and the first call
 MEMORY_MIB = 512  # above the memory at its start
 MAX_ANSWER = 64 << 20  # bytes
 LOOK_EVERY = 0.05  # seconds between two checks that the caller still waits
+CLOSING_SECONDS = 5.0  # from the end of its connection until a process has ended, on a busy machine
 HEAD = 8  # bytes of a message's length
 CLOSED = "the server is shutting down"
 
@@ -208,8 +209,10 @@ class Helper:
         try:
             yield
             done = True
+        except TimeoutError:
+            raise self._cause(LOOK_EVERY) from None
         except (OSError, EOFError):
-            raise self._cause() from None
+            raise self._cause(CLOSING_SECONDS) from None
         finally:
             if not done:
                 self._end()
@@ -241,13 +244,13 @@ class Helper:
                 pause()
         raise TimeoutError
 
-    def _cause(self) -> Error | HelperError:
-        """Return why there was no answer; a lack of memory is a guess."""
+    def _cause(self, patience: float) -> Error | HelperError:
+        """Return why the process gave no answer; it has `patience` seconds to end. A lack of memory is a guess."""
         assert self._process is not None
         if self._closed:
             return EngineClosedError(CLOSED)
         try:
-            status = self._process.wait(timeout=LOOK_EVERY)
+            status = self._process.wait(timeout=patience)
         except subprocess.TimeoutExpired:  # it is still running
             status = -signal.SIGALRM
         match -status:
