@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server.delivered import Delivered, Marks, Promise
+from pyllmcancel.server.delivered import DELTAS, Delivered, Marks, Promise
 from pyllmcancel.server.digests import prompt_digest
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
@@ -80,6 +80,7 @@ class WorkerLink:
         self._request: Request | None = None
         self._is_promised = False
         self._last_state: tuple[Any, ...] = ()
+        self._has_begun = False  # tokens of the answer are among the frames
         self._is_complete = False  # the answer is among the frames, with its end
         self._has_ending = False  # the request's ending is among them
         self._owed = OPENED  # what comes before the next frame
@@ -173,21 +174,28 @@ class WorkerLink:
         if self._is_promised:
             text = b"" if self._marks.has(part) else text
             self._owed += frame(MARK, self._marks.mark(part, len(text), new))
+        request = self._request
+        if part == DELTAS and not self._has_begun and request is not None and not request.ended.done():
+            # A front whose client does not read may read no further, and would not know that the answer has begun.
+            self._has_begun = True
+            self._owed += self._news_of(request)
         return text
 
     def _send_state(self, request: Request) -> None:
-        """Send how far the request is, again and again until it ends: if that has changed, or the front waits for its
-        end, and does not lag.
-        """
+        """Send how far the request is, again and again until it ends, to a front that does not lag."""
         if request.ended.done():
             return
         asyncio.get_running_loop().call_later(STATE_SECONDS, self._send_state, request)
-        if not self._connection.keeps_up:
-            return
+        if self._connection.keeps_up:
+            self._write(self._news_of(request))
+
+    def _news_of(self, request: Request) -> bytes:
+        """Return the frame of how far the request is, if that has changed, or the front waits for its end."""
         state = self._state_of(request)
-        if state != self._last_state or request.cancellation.requested:
-            self._last_state = state
-            self._write(frame(STATE, as_json(state)))
+        if state == self._last_state and not request.cancellation.requested:
+            return b""
+        self._last_state = state
+        return frame(STATE, as_json(state))
 
     def _state_of(self, request: Request) -> tuple[Any, ...]:
         """Return the fields of a request's entry that change while it lives."""

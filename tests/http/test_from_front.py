@@ -214,6 +214,20 @@ async def test_an_answer_and_its_ending_come_in_frames() -> None:
         assert line.kinds[-2:] == [ENDED, END]
 
 
+async def test_a_front_that_reads_no_further_than_the_first_tokens_knows_of_them() -> None:
+    line = Line()
+    async with begun(line, stream=True, max_tokens=5) as world:
+        line.keeps_up = False  # its client does not read
+        for _ in range(3):
+            await world.held()
+            world.gate.let_through()
+        await line.until(BODY)
+        kinds = [kind for kind, _ in line.frames]
+        assert (kinds.index(STATE), kinds.count(STATE)) == (kinds.index(BODY) - 1, 1)
+        status, *_, n_generated, _drafts, _ahead = await line.until(STATE)
+        assert (status, n_generated > 0) == ("decode", True)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("reason", ["explicit", "superseded", "deadline", "disconnect"])
 async def test_a_command_cancels_a_request_for_its_reason(reason: str, *, stream: bool) -> None:
