@@ -21,6 +21,7 @@ from pyllmcancel.server.anthropic.message_blocks import INVALID, CallInput
 from pyllmcancel.server.bodies import FieldNames
 from pyllmcancel.server.chat.answer_parser import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.chat.turn import ChatTurn
+from pyllmcancel.server.http.exchange import Exchange
 
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 USAGE = Usage(prompt_tokens=7, completion_tokens=5, cached_tokens=3)
@@ -48,10 +49,10 @@ def dialect_of(
     tools = [{"name": name, "input_schema": {}, "eager_input_streaming": True} for name in eager_tools]
     messages = [{"role": "user", "content": "hello"}]
     body = MessagesBody.model_validate({"max_tokens": 9, "messages": messages, "tools": tools} | fields)
-    state, http = SimpleNamespace(model_name="model", n_ctx=n_ctx), SimpleNamespace(scope={})
+    state = SimpleNamespace(model_name="model", n_ctx=n_ctx)
     params = GenerationParams(sampling=SamplingParams())
     turn = ChatTurn(cast("Any", None), [[1] * 7], params, FieldNames(), lambda: Script(parts))
-    return MessagesDialect(cast("Any", SimpleNamespace(body=body, state=state, http=http)), turn)
+    return MessagesDialect(cast("Any", SimpleNamespace(body=body, state=state, exchange=Exchange())), turn)
 
 
 def whole(parts: Sequence[Part], last: Delta = LAST, usage: Usage = USAGE, **options: Any) -> dict[str, Any]:
