@@ -80,7 +80,8 @@ class WorkerLink:
         self._request: Request | None = None
         self._is_promised = False
         self._last_state: tuple[Any, ...] = ()
-        self._has_begun = False  # tokens of the answer are among the frames
+        self._has_tokens = False  # of the answer, among the frames
+        self._tells_of_tokens = False  # after the next piece, which has the first ones
         self._is_complete = False  # the answer is among the frames, with its end
         self._has_ending = False  # the request's ending is among them
         self._owed = OPENED  # what comes before the next frame
@@ -130,6 +131,10 @@ class WorkerLink:
             self._is_complete = True
             frames += self._ending() + frame(END)
         self._write(frames)
+        if self._tells_of_tokens and self._request is not None and not self._request.ended.done():
+            # Now: a front whose client does not read may read no further, and would not know that the answer has begun.
+            self._write(self._news_of(self._request))
+            self._tells_of_tokens = False
         if not self._connection.keeps_up:
             await self._connection.drain()
 
@@ -174,11 +179,8 @@ class WorkerLink:
         if self._is_promised:
             text = b"" if self._marks.has(part) else text
             self._owed += frame(MARK, self._marks.mark(part, len(text), new))
-        request = self._request
-        if part == DELTAS and not self._has_begun and request is not None and not request.ended.done():
-            # A front whose client does not read may read no further, and would not know that the answer has begun.
-            self._has_begun = True
-            self._owed += self._news_of(request)
+        if part == DELTAS and not self._has_tokens:
+            self._has_tokens = self._tells_of_tokens = True
         return text
 
     def _send_state(self, request: Request) -> None:
