@@ -35,7 +35,7 @@ START_SECONDS = 90.0  # of the start and the first call
 MEMORY_MIB = 512  # above the memory at its start
 MAX_ANSWER = 64 << 20  # bytes
 LOOK_EVERY = 0.05  # seconds between two checks that the caller still waits
-CLOSING_SECONDS = 5.0  # from the end of its connection until a process has ended, on a busy machine
+CLOSING_SECONDS = 1.0  # from the end of its connection until a process has ended, on a busy machine
 HEAD = 8  # bytes of a message's length
 CLOSED = "the server is shutting down"
 

@@ -53,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         store = open_store(config.storage, named=arguments.store is not None)
     roster = Roster(arguments.models_max or math.inf, arguments.models_memory * GIB or math.inf)
     try:
-        with tempfile.TemporaryDirectory(prefix="pyllmcancel-") as name:  # which nobody else may enter
+        # Nobody else may enter it.
+        with tempfile.TemporaryDirectory(prefix="pyllmcancel-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
             (folder / KEY_FILE).write_text(key)
             keeper = Keeper(

@@ -228,7 +228,9 @@ class Generation(Workload):
         return [item for item in items if self.scheduler.holds(item.seq)], updates
 
     def _look_after_encodings(self) -> list[Update]:
-        requests = {choice.request for choice in self.scheduler.active}
+        requests = {choice.request for choice in self.scheduler.active if choice.media}
+        if not requests:
+            return []
         failed = self._encoding.take_failed(requests)
         updates: list[Update] = [self._fail(request, error, None, keep=True) for request, error in failed]
         for choice in self.scheduler.active:

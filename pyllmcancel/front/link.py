@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from pyllmcancel.front.upstream import Broken, WorkerConnection
-from pyllmcancel.server.behind import BODY, HEAD, MARK
+from pyllmcancel.server.behind import BODY, HEAD, MARK, STATE
 from pyllmcancel.server.delivered import Delivered
 
 Frame = tuple[bytes, bytes]
@@ -71,6 +71,9 @@ class FrontLink(WorkerConnection):
                 self.delivered.add(content)
                 if not self.pass_on(content):
                     self._read.append((BODY, b""))
+            elif kind == STATE:  # it overtakes what waits for the client
+                place = next((i for i, (one, _) in enumerate(self._read) if one == BODY), len(self._read))
+                self._read.insert(place, (kind, content))
             else:
                 self._read.append((kind, content))
         return not self._read

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import Outbox
 from pyllmcancel.scheduling.forecast import Ahead
 from pyllmcancel.server.behind import GO, WAIT
+from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class FrontRequest(Request):
         self.spreads = False  # its session does not decide where it goes
         self.process: Worker | None = None  # that it was sent to last
         self.on_cancel: Callable[[], object] = lambda: None  # called once when it is cancelled
+        self.loop: asyncio.AbstractEventLoop | None = None  # of its relay
         self.ahead: Ahead | None = None  # what it waits for in its process, as that says
         self._n_prompt_tokens, self._n, self._max_tokens = 0, 1, None
         self._usage = Usage()
@@ -119,7 +122,7 @@ class FrontRequests:
         """Make the caller responsible for a request. `on_cancel` is called at once when it is cancelled, with the
         registry's lock held, unless it waits for its model then. RequestCancelled if it was cancelled before.
         """
-        request.on_cancel = on_cancel
+        request.loop, request.on_cancel = asyncio.get_running_loop(), on_cancel
         self.registry.begin_work(request, on_cancel)
 
     def waits_for_model(self, request: FrontRequest) -> None:
@@ -207,7 +210,10 @@ class FrontRequests:
         return self._endings.cancel(request, reason, deadline)
 
     def dropped(self, request: Request) -> None:
-        self.cancel(request, CancelReason.DISCONNECT)
+        """A reader dropped its stream; may be called from a destructor, in any thread."""
+        assert isinstance(request, FrontRequest)
+        assert request.loop is not None, "its relay has taken it over"
+        post(request.loop, partial(self.cancel, request, CancelReason.DISCONNECT))
 
     def note_cancel(self, request: FrontRequest, told: dict[str, Any]) -> None:
         """Note that its process has cancelled the request, unless it was cancelled here."""

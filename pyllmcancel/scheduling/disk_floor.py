@@ -185,8 +185,8 @@ class DiskFloor:
             self._counts["written_bytes"] += entry.n_bytes
         except Exception as error:
             self._refused["disk_full" if errno_of(error) in FULL else "failed"] += 1
-            text, defect = "a prefix of %d tokens could not be written to disk: %s", errno_of(error) is None
-            logger.warning(text, prefix.n_tokens, error_text(error), exc_info=defect)
+            why = f"a prefix of {prefix.n_tokens} tokens could not be written to disk"
+            log_error(why, error)
         finally:
             del prefix
             self._writes = False
@@ -256,7 +256,7 @@ class DiskFloor:
             self._refused["failed"] += 1
             if errno_of(error) in UNREADABLE:
                 self._folder.discard(entry)
-            logger.warning("%s could not be read: %s", entry.path, error_text(error), exc_info=errno_of(error) is None)
+            log_error(f"{entry.path} could not be read", error)
         finally:
             with suppress(InvalidStateError):  # it was cancelled
                 fetch.set_result(found)
@@ -309,6 +309,13 @@ class DiskFloor:
         logger.info("%s, %s, from %s%s", found, size, self._folder.path, others)
         self._identity = known
         self.wake()
+
+
+def log_error(what: str, error: Exception) -> None:
+    """Log an error of the system in one line, and a defect of ours with its traceback."""
+    is_defect = errno_of(error) is None
+    level = logging.ERROR if is_defect else logging.WARNING
+    logger.log(level, "%s: %s", what, error_text(error), exc_info=is_defect)
 
 
 def errno_of(error: Exception) -> int | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server.delivered import DELTAS, Delivered, Marks, Promise
+from pyllmcancel.server.delivered import Delivered, Marks, Promise
 from pyllmcancel.server.digests import prompt_digest
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import connection_of, watched
@@ -130,11 +130,11 @@ class WorkerLink:
         if not message.get("more_body", False):
             self._is_complete = True
             frames += self._ending() + frame(END)
-        self._write(frames)
         if self._tells_of_tokens and self._request is not None and not self._request.ended.done():
             # Now: a front whose client does not read may read no further, and would not know that the answer has begun.
-            self._write(self._news_of(self._request))
+            frames += self._news_of(self._request)
             self._tells_of_tokens = False
+        self._write(frames)
         if not self._connection.keeps_up:
             await self._connection.drain()
 
@@ -172,14 +172,14 @@ class WorkerLink:
         """Return whether a delta, the next one of its choice, has not been delivered."""
         return not self._is_promised or self._marks.is_new(delta)
 
-    def marked(self, part: int, text: bytes, new: Iterable[Delta] = ()) -> bytes:
+    def marked(self, part: int, text: bytes, new: Sequence[Delta] = ()) -> bytes:
         """Return the text of some events, which are of these deltas, or nothing if its client has it. Its mark is
         sent before it, if another server could go on with the answer.
         """
         if self._is_promised:
             text = b"" if self._marks.has(part) else text
             self._owed += frame(MARK, self._marks.mark(part, len(text), new))
-        if part == DELTAS and not self._has_tokens:
+        if not self._has_tokens and any(delta.prompt_done is None for delta in new):
             self._has_tokens = self._tells_of_tokens = True
         return text
 

@@ -60,7 +60,8 @@ def connected(model: str, api_key: str, console: Console) -> Iterator[httpx.Clie
         with httpx.Client(base_url=model.rstrip("/").removesuffix("/v1"), headers=headers, timeout=TIMEOUT) as client:
             yield client
         return
-    with TemporaryDirectory(prefix="pyllmcancel-") as folder, started(model, Path(folder), console) as path:
+    place = TemporaryDirectory(prefix="pyllmcancel-", ignore_cleanup_errors=True)
+    with place as folder, started(model, Path(folder), console) as path:
         transport = httpx.HTTPTransport(uds=str(path))
         with httpx.Client(base_url="http://localhost", transport=transport, timeout=TIMEOUT) as client:
             yield client

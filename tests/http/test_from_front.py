@@ -214,16 +214,17 @@ async def test_an_answer_and_its_ending_come_in_frames() -> None:
         assert line.kinds[-2:] == [ENDED, END]
 
 
-async def test_a_front_that_reads_no_further_than_the_first_tokens_knows_of_them() -> None:
+@pytest.mark.parametrize("progress", [False, True])
+async def test_a_front_that_reads_no_further_than_the_first_tokens_knows_of_them(*, progress: bool) -> None:
     line = Line()
-    async with begun(line, stream=True, max_tokens=5) as world:
+    async with begun(line, stream=True, max_tokens=5, return_progress=progress) as world:
         line.keeps_up = False  # its client does not read
         for _ in range(3):
             await world.held()
             world.gate.let_through()
         status, *_, n_generated, _drafts, _ahead = await line.until(STATE)
         kinds = [kind for kind, _ in line.frames]
-        assert (kinds.index(STATE), kinds.count(STATE)) == (kinds.index(BODY) + 1, 1)
+        assert (kinds[kinds.index(STATE) - 1], kinds.count(STATE)) == (BODY, 1)
         assert (status, n_generated > 0) == ("decode", True)
 
 

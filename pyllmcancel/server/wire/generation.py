@@ -143,7 +143,7 @@ class LlamaFields(LoraFields, GeneratingBody):
         repetition = REPETITION_LIMIT if self.repetition_limit is True else self.repetition_limit
         return {
             "max_tokens": 0 if self.prefetch else config.limited(self.most_tokens),
-            "repetition_limit": config.repetition_limit if repetition is None else repetition,
+            "repetition_limit": config.repetition_limit if repetition is None else int(repetition),
             "stop": tuple(text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or ()) if text),
             "timeout": self.timeout,
             "queue_timeout": self.queue_timeout,
