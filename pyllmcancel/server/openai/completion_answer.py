@@ -96,16 +96,18 @@ class CompletionDialect(OpenAIDialect):
             if self._wants_logprobs:
                 shift = 0 if prompt is None else len(prompt.text)
                 rows += answer_rows(self._model, self._ledgers[delta.index].take(delta), shift)
-        columns: CompletionLogprobs = {
-            "tokens": [row.name for row in rows],
-            "token_logprobs": [row.logprob for row in rows],
-            "top_logprobs": [row.top for row in rows],
-            "text_offset": [row.offset for row in rows],
-        }
+        columns: CompletionLogprobs | None = None
+        if self._wants_logprobs:
+            columns = {
+                "tokens": [row.name for row in rows],
+                "token_logprobs": [row.logprob for row in rows],
+                "top_logprobs": [row.top for row in rows],
+                "text_offset": [row.offset for row in rows],
+            }
         return {
             "index": index,
             "text": text,
-            "logprobs": columns if self._wants_logprobs else None,
+            "logprobs": columns,
             **self._returned(deltas),
             **stop_details(deltas[-1]),
         }
