@@ -199,12 +199,12 @@ class RelayedAnswer(ClientAnswer):
             return
         sound, error = self.delivered.without_failure(piece)
         self.held += [error] if error else []
-        self.delivered.add(sound)
         try:
             await self.write(sound)
         except asyncio.CancelledError:  # it waited for its client, and was not written
             self.held.insert(0, sound)
             raise
+        self.delivered.add(sound)
 
     async def finish(self) -> None:
         """End the answer: a cancelled one never looks complete. RequestCancelled if the client has no answer yet."""

@@ -219,6 +219,8 @@ class Relay:
         if self._link is not None and (silent or self._can_go_on):
             self._is_given_away = not silent
             self._link.close()
+            self._link = None
+            self._limit_now()  # it may wait for its client, which does not read
 
     @property
     def _can_go_on(self) -> bool:
@@ -243,8 +245,10 @@ class Relay:
                 headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
                 await self._begin(link, status, headers, extra)
             elif kind == BODY:
-                with suppress(TimeoutError):  # a cancelled request does not wait for its client
+                with suppress(TimeoutError):  # who is cancelled, or leaves its process, does not wait for its client
                     await self._within(0.0, self._answer.deliver(content))
+                if self._link is None:
+                    raise Broken
             elif kind == END:
                 await self._answer.finish()
                 self.done.set()

@@ -1,6 +1,7 @@
 """Answers that move between workers which come and go: registered ones, with settings of their own."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,6 +52,12 @@ def running_at(front: ServerProcess, request_id: str, *others: str) -> str:
     return front.wait_for(request_id, status="running", completion_tokens=lambda n: n > 8, **elsewhere)["replica"]
 
 
+def n_tokens_within(front: ServerProcess, request_id: str, seconds: float) -> int:
+    before = front.request(request_id)["completion_tokens"]
+    time.sleep(seconds)
+    return front.request(request_id)["completion_tokens"] - before
+
+
 def test_a_whole_answer_begins_anew_at_a_worker_with_other_settings(front: ServerProcess, add: Add) -> None:
     workers = {"one": add("one"), "two": add("two", 16_384)}
     with RawClient(front.port) as client:
@@ -73,13 +80,17 @@ def test_the_answers_of_a_worker_that_hangs_go_to_one_that_comes_later(front: Se
             one.signal(signal.SIGCONT)
 
 
-def test_a_rolling_restart_of_workers_cuts_nothing(front: ServerProcess, add: Add) -> None:
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_rolling_restart_of_workers_cuts_nothing(front: ServerProcess, add: Add, is_full: bool) -> None:
+    """The client does not read before the end; its connection is full or not when its workers leave."""
     workers = {name: add(name, 32_768, "--drain", "1") for name in ("one", "two", "three")}
     with RawClient(front.port) as client:
         request_id = post(client, "/v1/completions", ASKED | {"max_tokens": 6_000, "stream": True})
         were: list[str] = []
         for _ in range(2):
             were.append(running_at(front, request_id, *were))
+            if is_full:
+                until(lambda: n_tokens_within(front, request_id, 0.5), lambda n: n == 0)
             workers[were[-1]].signal()
         running_at(front, request_id, *were)
         assert events(client.answer())[-1] == "[DONE]"
