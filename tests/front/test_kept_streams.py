@@ -49,8 +49,10 @@ async def test_a_stream_that_is_kept_waits_for_its_model_without_its_client(
     await neighbour.left()
     assert world.keeper.replica("a").state is State.LOADING
     await request.end()
+    [mine] = world.requests.registry.requests()
     world.let_load("a")
-    await world.until(lambda: world.requests.registry.requests()[0].status is RequestStatus.WAITING)
+    await world.until(lambda: mine.status is not RequestStatus.LOADING)
+    assert mine.status is RequestStatus.WAITING, (mine.summary(), world.log)
     assert f"request {COMPLETIONS} neighbour" not in world.log_of("a")
     reader = read(world, conversation or "mine")
     await reader.next_event()
