@@ -240,6 +240,8 @@ class Relay:
         is_answered = False
         while not (is_answered and (self.request.ended.done() or not self._is_accepted)):
             kind, content = await self._within(DEADLINE_SECONDS, link.next())
+            if self._link is None:  # it has left the process
+                raise Broken
             if kind == START:
                 status, fields = json.loads(content)
                 headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
@@ -247,8 +249,6 @@ class Relay:
             elif kind == BODY:
                 with suppress(TimeoutError):  # who is cancelled, or leaves its process, does not wait for its client
                     await self._within(0.0, self._answer.deliver(content))
-                if self._link is None:
-                    raise Broken
             elif kind == END:
                 await self._answer.finish()
                 self.done.set()
