@@ -268,6 +268,17 @@ async def test_a_request_whose_client_does_not_read_ends_all_the_same(world: Rou
     assert '"error"' in (await stream.end()).events[-1]
 
 
+async def test_an_answer_leaves_a_silent_process_though_its_client_does_not_read(world: RouterWorld) -> None:
+    stream = await world.streaming("a", "mine", padding=60_000)
+    stream.stop_reading()
+    await stream.blocked.wait()
+    world.keeper.processes["a"].give_away(silent=True)
+    await world.until(lambda: not world.requests.registry.requests())  # no process could go on with it
+    assert (await world.get("/v1/requests/mine")).json()["status"] == "error"
+    stream.read_on()
+    assert '"code": "model_ended"' in (await stream.end()).events[-1]
+
+
 @pytest.mark.long
 async def test_a_stuck_process_makes_room_for_another_model(tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b", most=1) as world:
