@@ -70,7 +70,7 @@ class WorkerLink:
     def __init__(
         self, scope: Scope, receive: Receive, connection: Connection, links: Links, delivered: Delivered | None
     ) -> None:
-        self.scope = scope
+        self._exchange = exchange_of(scope)
         self.delivered = delivered  # by another server
         self.is_again = any(name == AGAIN for name, _ in scope["headers"])
         self._marks = Marks(delivered)
@@ -97,7 +97,7 @@ class WorkerLink:
         commands = self._connection.ahead.split(b"\n")[self._n_commands : -1]
         self._n_commands += len(commands)
         for command in commands:
-            request = self._request or exchange_of(self.scope).request
+            request = self._request or self._exchange.request
             if command in (WAIT, GO):
                 if request is not None:
                     request.held_by_front = command == WAIT
@@ -144,7 +144,7 @@ class WorkerLink:
         ApiError if it would not go on as it began. `server` is this server's `server_digest`.
         """
         seed = request.params.sampling.seed
-        promise = Promise(server, prompt_digest(request), seed, exchange_of(self.scope).created_at)
+        promise = Promise(server, prompt_digest(request), seed, self._exchange.created_at)
         if self.delivered is not None and self.delivered.promise is not None:
             if self.delivered.promise != promise:
                 raise ApiError(DOES_NOT_GO_ON, "this answer was begun by a server unlike this one", code="conflict")

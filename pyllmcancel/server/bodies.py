@@ -7,6 +7,7 @@ body parsed, because a parser keeps the GIL until it is done.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
@@ -27,11 +29,11 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
 from pyllmcancel.server.http.exchange import Exchange, exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
-from pyllmcancel.server.http.unknown_fields import take_unknown
-from pyllmcancel.server.http.workers import Work
-from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
+from pyllmcancel.server.http.unknown_fields import spelled, take_unknown
+from pyllmcancel.server.http.workers import Work, post
+from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS, MAX_UNENFORCED
 from pyllmcancel.server.origin import key_by, names_of
-from pyllmcancel.server.preparing import Preparation, arrive
+from pyllmcancel.server.preparing import arrive
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
@@ -40,10 +42,13 @@ if TYPE_CHECKING:
 
     from starlette.routing import BaseRoute
 
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.requests.request import Request as EngineRequest
     from pyllmcancel.server.config import UnknownFields
     from pyllmcancel.server.http.workers import Workers
     from pyllmcancel.server.streams.kept import Keeping
+
+logger = logging.getLogger("pyllmcancel.server")
 
 CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
 FIELD = re.compile(r"^\w+(?=\.|$)")
@@ -128,8 +133,40 @@ class Incoming(Generic[Body_co]):
         if workers is None and self.length + cost <= INLINE_BODY:
             return work(no_pause)
         request = self.exchange.request
-        piece = Work(self.exchange.owner) if request is None else Preparation(self.state.engine, request)
+        piece = Preparation(self.state.engine, request) if request is not None else Work(self.exchange.owner)
         return await (workers or self.state.workers).run(self.http.receive, work, piece)
+
+    def note_unenforced(self, paths: Sequence[str]) -> None:
+        """Log parts of schemas that are not enforced now, and report them with the answer."""
+        if paths:
+            reported = [spelled(self.names.path(path)) for path in paths[:MAX_UNENFORCED]]
+            self.exchange.unenforced += reported
+            request_id = self.exchange.request_id
+            logger.warning(
+                "request %s: not enforced: %s", request_id, ", ".join(reported), extra={"request_id": request_id}
+            )
+
+
+class Preparation(Work):
+    """Some work for a request, which ends with it."""
+
+    def __init__(self, engine: Engine, request: EngineRequest) -> None:
+        super().__init__(request.owner)
+        self._engine = engine
+        self._request = request
+        engine.registry.begin_work(request, partial(post, self._loop, self._give_up))
+
+    def _give_up(self) -> None:
+        self.stop(self._request.cancel_error())
+
+    def client_left(self) -> None:
+        self._engine.cancel(self._request, CancelReason.DISCONNECT)
+
+    def server_ends(self) -> None:
+        self._engine.cancel(self._request, CancelReason.SHUTDOWN)
+
+    def note_end(self) -> None:
+        self._engine.arrivals.end_work(self._request)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:

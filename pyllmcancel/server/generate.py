@@ -25,7 +25,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
-from pyllmcancel.server.preparing import engine_failure_reported, working
+from pyllmcancel.server.preparing import working
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
 
@@ -100,8 +100,7 @@ def accepted(incoming: Incoming[Any], sink: LoopSink, promise: Promise | None = 
     """Have the engine accept the request, which has been filled, and return the stream of its events."""
     engine, request = incoming.state.engine, incoming.request
     link: WorkerLink | None = incoming.exchange.link
-    with engine_failure_reported(engine):
-        engine.accept(request, again=link is not None and link.is_again)
+    engine.accept(request, again=link is not None and link.is_again)
     if link is not None:
         link.accepted(request, promise)
     # Other servers, and applications that mount this one, cancel the task of a client that has left.

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, Error
+from pyllmcancel.errors import Error
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import exchange_of
-from pyllmcancel.server.http.workers import Work, post
+from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
 
@@ -41,23 +41,11 @@ def arrive(http: HttpRequest, names: Names) -> Request:
     """
     engine, request = state_of(http).engine, exchange_of(http.scope).request
     if request is None:
-        with engine_failure_reported(engine):
-            request = engine.arrive(**plain_origin(http), **names._asdict())
+        request = engine.arrive(**plain_origin(http), **names._asdict())
         exchange_of(http.scope).request = request
     else:
         engine.arrivals.name(request, names)
     return request
-
-
-@contextmanager
-def engine_failure_reported(engine: Engine) -> Iterator[None]:
-    """Report an engine that has failed. It is closed, too, but unlike at a shutdown there is nothing to wait for."""
-    try:
-        yield
-    except EngineClosedError:
-        if engine.failure is None:
-            raise
-        raise ApiError(500, f"the engine has failed: {engine.failure}", "server_error", code="engine_failed") from None
 
 
 class Arriving:
@@ -154,25 +142,3 @@ async def cancel_if_client_leaves(http: HttpRequest, engine: Engine, request: Re
     async with until_cancelled(engine, request):
         with watched(http.receive, partial(engine.cancel, request, CancelReason.DISCONNECT)):
             yield
-
-
-class Preparation(Work):
-    """Some work for a request, which ends with it."""
-
-    def __init__(self, engine: Engine, request: Request) -> None:
-        super().__init__(request.owner)
-        self._engine = engine
-        self._request = request
-        engine.registry.begin_work(request, partial(post, self._loop, self._give_up))
-
-    def _give_up(self) -> None:
-        self.stop(self._request.cancel_error())
-
-    def client_left(self) -> None:
-        self._engine.cancel(self._request, CancelReason.DISCONNECT)
-
-    def server_ends(self) -> None:
-        self._engine.cancel(self._request, CancelReason.SHUTDOWN)
-
-    def note_end(self) -> None:
-        self._engine.arrivals.end_work(self._request)

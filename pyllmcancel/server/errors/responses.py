@@ -75,7 +75,9 @@ def api_error(error: Exception) -> ApiError:
         case errors.BusyError():
             shown = ApiError(503, str(error), "server_error", code="busy")
         case errors.EngineClosedError():
-            shown = ApiError(503, str(error), "server_error", code="shutdown")
+            # Unlike at a shutdown, there is nothing to wait for once the engine has died.
+            status, code = (500, "engine_failed") if isinstance(error, errors.EngineDiedError) else (503, "shutdown")
+            shown = ApiError(status, str(error), "server_error", code=code)
         case _:
             shown = ApiError(500, "internal server error", "server_error", code="internal_error")
     return shown
