@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,6 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import FlaggedPause, Pause, no_pause
@@ -30,7 +29,7 @@ from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, inva
 from pyllmcancel.server.http.exchange import Exchange, exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import spelled, take_unknown
-from pyllmcancel.server.http.workers import Work, post
+from pyllmcancel.server.http.workers import Preparation, Work, awaited
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS, MAX_UNENFORCED
 from pyllmcancel.server.origin import key_by, names_of
 from pyllmcancel.server.preparing import arrive
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
     from starlette.routing import BaseRoute
 
-    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.requests.request import Request as EngineRequest
     from pyllmcancel.server.config import UnknownFields
     from pyllmcancel.server.http.workers import Workers
@@ -136,6 +134,10 @@ class Incoming(Generic[Body_co]):
         piece = Preparation(self.state.engine, request) if request is not None else Work(self.exchange.owner)
         return await (workers or self.state.workers).run(self.http.receive, work, piece)
 
+    async def fetch(self, fetching: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what is fetched for the request, in the event loop; raises as `prepare`."""
+        return await awaited(self.http.receive, fetching, Preparation(self.state.engine, self.request))
+
     def note_unenforced(self, paths: Sequence[str]) -> None:
         """Log parts of schemas that are not enforced now, and report them with the answer."""
         if paths:
@@ -145,28 +147,6 @@ class Incoming(Generic[Body_co]):
             logger.warning(
                 "request %s: not enforced: %s", request_id, ", ".join(reported), extra={"request_id": request_id}
             )
-
-
-class Preparation(Work):
-    """Some work for a request, which ends with it."""
-
-    def __init__(self, engine: Engine, request: EngineRequest) -> None:
-        super().__init__(request.owner)
-        self._engine = engine
-        self._request = request
-        engine.registry.begin_work(request, partial(post, self._loop, self._give_up))
-
-    def _give_up(self) -> None:
-        self.stop(self._request.cancel_error())
-
-    def client_left(self) -> None:
-        self._engine.cancel(self._request, CancelReason.DISCONNECT)
-
-    def server_ends(self) -> None:
-        self._engine.cancel(self._request, CancelReason.SHUTDOWN)
-
-    def note_end(self) -> None:
-        self._engine.arrivals.end_work(self._request)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:

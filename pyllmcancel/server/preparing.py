@@ -8,8 +8,8 @@ trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from pyllmcancel.errors import Error
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.origin import names_in_head, plain_origin
@@ -91,7 +90,7 @@ def leave(scope: Scope) -> None:
 
 def body_until_cancelled(http: HttpRequest, request: Request, receive: Receive) -> Receive:
     """Return a `receive` that raises RequestCancelled, once, if the request is cancelled while its body comes."""
-    engine, is_body = state_of(http).engine, True
+    engine, is_body, loop = state_of(http).engine, True, asyncio.get_running_loop()
 
     async def receive_body() -> Message:
         nonlocal is_body
@@ -99,31 +98,23 @@ def body_until_cancelled(http: HttpRequest, request: Request, receive: Receive) 
         if was_refused or not is_body:
             return await receive()
         is_body = False
-        async with until_cancelled(engine, request):
-            message = await receive()
+        try:
+            async with asyncio.timeout(None) as limit:
+
+                def expire() -> None:
+                    with suppress(RuntimeError):  # the block was left before
+                        limit.reschedule(loop.time())
+
+                with working(engine, request, partial(post, loop, expire)):
+                    message = await receive()
+        except TimeoutError:
+            if not limit.expired() or not request.cancellation.requested:
+                raise
+            raise request.cancel_error() from None
         is_body = message.get("more_body", False)
         return message
 
     return receive_body
-
-
-@asynccontextmanager
-async def until_cancelled(engine: Engine, request: Request) -> AsyncIterator[None]:
-    """End the block by RequestCancelled as soon as the request, which is in preparation, is cancelled."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(None) as limit:
-
-            def expire() -> None:
-                with suppress(RuntimeError):  # the block was left before
-                    limit.reschedule(loop.time())
-
-            with working(engine, request, partial(post, loop, expire)):
-                yield
-    except TimeoutError:
-        if not limit.expired() or not request.cancellation.requested:
-            raise
-        raise request.cancel_error() from None
 
 
 @contextmanager
@@ -134,11 +125,3 @@ def working(engine: Engine, request: Request, give_up: Callable[[], object] = la
         yield
     finally:
         engine.arrivals.end_work(request)
-
-
-@asynccontextmanager
-async def cancel_if_client_leaves(http: HttpRequest, engine: Engine, request: Request) -> AsyncIterator[None]:
-    """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
-    async with until_cancelled(engine, request):
-        with watched(http.receive, partial(engine.cancel, request, CancelReason.DISCONNECT)):
-            yield

@@ -16,7 +16,8 @@ from pydantic import Field
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
-from pyllmcancel.server.generate import WholeResponse, accepted
+from pyllmcancel.server.answer_events import WholeResponse
+from pyllmcancel.server.generate import accepted
 from pyllmcancel.server.preparing import working
 from pyllmcancel.server.wire.fields import Answer
 

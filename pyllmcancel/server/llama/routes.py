@@ -14,12 +14,13 @@ from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.answer_events import EngineResponse
 from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import UNCHANGED, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_length, render
 from pyllmcancel.server.errors.shapes import LLAMA
-from pyllmcancel.server.generate import EngineResponse, Plan, generate
+from pyllmcancel.server.generate import Plan, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 
 from pyllmcancel.pausing import Pause
-from pyllmcancel.server.behind import link_of
+from pyllmcancel.server.behind import WorkerLink
 from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
-from pyllmcancel.server.http.exchange import owner_of, request_id_of
+from pyllmcancel.server.http.exchange import exchange_of, owner_of, request_id_of
 from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
@@ -105,7 +105,7 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
 
 def begins_anew(request: Request) -> bool:
     """Return whether a process has accepted the request before, which may have stored something of it here."""
-    link = link_of(request.scope)
+    link: WorkerLink | None = exchange_of(request.scope).link
     return link is not None and link.is_again
 
 
