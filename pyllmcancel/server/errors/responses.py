@@ -15,7 +15,7 @@ from starlette.types import Scope
 from pyllmcancel import errors
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.server.errors.shapes import OPENAI, ErrorFacts, ErrorShape, shape_of
-from pyllmcancel.server.http.exchange import request_id_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.responses.storage.database import StoreError
 
 RETRY_AFTER_SECONDS = 1
@@ -44,7 +44,7 @@ class ApiError(ErrorFacts, Exception):
 
     def response_to(self, scope: Scope) -> JSONResponse:
         """Make the answer in the shape of the requested API."""
-        return self.response(request_id_of(scope), shape_of(scope))
+        return self.response(exchange_of(scope).request_id, shape_of(scope))
 
 
 def api_error(error: Exception) -> ApiError:
