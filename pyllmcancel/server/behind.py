@@ -152,8 +152,9 @@ class WorkerLink:
             for choice in request.choices:
                 choice.known = self.delivered.known(choice.index)
 
-    def accepted(self, request: Request) -> None:
-        """Report an accepted request at once, since others are superseded."""
+    def accept(self, request: Request) -> None:
+        """Have the engine accept a request, and report it at once, since others are superseded."""
+        self._links.engine().accept(request, again=self.is_again)
         self._request = request
         self._is_promised = self._promise is not None and self._promise.server is not None
         names = request.session, request.parent, request.supersede, request.priority

@@ -136,7 +136,8 @@ class Incoming(Generic[Body_co]):
 
     async def fetch(self, fetching: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what is fetched for the request, in the event loop; raises as `prepare`."""
-        return await awaited(self.http.receive, fetching, Preparation(self.state.engine, self.request))
+        work = Preparation(self.state.engine, self.request)
+        return await awaited(self.http.receive, fetching, work)
 
     def note_unenforced(self, paths: Sequence[str]) -> None:
         """Log parts of schemas that are not enforced now, and report them with the answer."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
@@ -77,16 +77,7 @@ async def submit(plan: Plan) -> AsyncStream:
                 engine.fill(request, prompts, params, sink)
         if link is not None:
             link.go_on(request, await state.digest())
-        return accepted(incoming, sink)
-
-
-def accepted(incoming: Incoming[Any], sink: LoopSink) -> AsyncStream:
-    """Have the engine accept the request, which has been filled, and return the stream of its events."""
-    engine, request = incoming.state.engine, incoming.request
-    link: WorkerLink | None = incoming.exchange.link
-    engine.accept(request, again=link is not None and link.is_again)
-    if link is not None:
-        link.accepted(request)
+        (link or engine).accept(request)
     # Other servers, and applications that mount this one, cancel the task of a client that has left.
     return AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
 
