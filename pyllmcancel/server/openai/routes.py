@@ -15,6 +15,7 @@ from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletion
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
 from pyllmcancel.server.openapi.description import answers
+from pyllmcancel.server.wire.form import Gbnf
 
 router = APIRouter(tags=["OpenAI"])
 
@@ -22,8 +23,9 @@ router = APIRouter(tags=["OpenAI"])
 @router.post("/v1/completions", summary="Complete a text", responses=answers(Completion, CompletionChunk))
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
-    # Bodies must not wait for a schema, which is compiled with them.
-    read = await incoming.prepare(partial(read_prompts, state, body), None if body.form is None else state.preparers)
+    # A schema is compiled with the prompts; others' bodies must not wait for that.
+    workers = None if isinstance(body.form, Gbnf | None) else state.preparers
+    read = await incoming.prepare(partial(read_prompts, state, body), workers)
     incoming.note_unenforced(read.unenforced)
     names = FieldNames({} if body.form is None else {"grammar": body.form.param})
     plan = Plan(incoming, read.prompts, read.params, names)
