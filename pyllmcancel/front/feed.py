@@ -28,7 +28,7 @@ from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import until_left
-from pyllmcancel.server.http.exchange import owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.live.events import TYPES
 from pyllmcancel.server.live.routes import Types, named_types, unknown_replica
@@ -88,7 +88,7 @@ class ModelsFeed(Response):
         self._router = router_of(request)
         self._keeper = self._router.keeper
         self._seats: Shares = request.app.state.seats
-        self._owner = owner_of(request.scope)
+        self._owner = exchange_of(request.scope).owner
         self._ping_interval = state_of(request).config.sse_ping_interval
         self._message = ForwardedRequest.of(request.scope, b"")
         self._types, self._replica = types, replica

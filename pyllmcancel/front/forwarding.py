@@ -22,7 +22,7 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.from_front import FORWARDED, INTERNAL, owner_header
 from pyllmcancel.server.http.connection import connection_of
-from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.requests.visible import may_see_all
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.reading import KeptResponse
@@ -78,7 +78,7 @@ class ForwardedRequest:
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         query: bytes = scope.get("query_string", b"")
         kept = [(name, value) for name, value in scope["headers"] if name not in OF_REQUEST]
-        kept.append((b"x-request-id", request_id_of(scope).encode()))
+        kept.append((b"x-request-id", exchange_of(scope).request_id.encode()))
         kept.append(owner_header(scope, sees_all=may_see_all(Request(scope))))
         client = scope.get("client")
         if client is not None:
@@ -147,14 +147,14 @@ class ClientAnswer:
         self.complete = True
         if is_stream(self.head.headers):
             shape = shape_of(self.scope)
-            told = json.dumps(shape.word(api_error(error), request_id_of(self.scope)))
+            told = json.dumps(shape.word(api_error(error), exchange_of(self.scope).request_id))
             between = b"" if self._last.endswith(BLANK) else BLANK  # ends an event that is cut
             event = ("event: error\n" if shape is ANTHROPIC else "") + f"data: {told}\n\n"
             await self.send({"type": "http.response.body", "body": between + event.encode(), "more_body": False})
             return
         if self._connection is not None:
             self._connection.drop()
-        mark_client_gone(self.scope)
+        exchange_of(self.scope).client_gone = True
 
 
 class RelayedAnswer(ClientAnswer):

@@ -28,7 +28,7 @@ from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import body_of
 from pyllmcancel.server.http.connection import connection_of, until_left, watched
-from pyllmcancel.server.http.exchange import exchange_of, mark_client_gone, owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_STREAMS, SMALL_BODY
 from pyllmcancel.server.origin import plain_origin, priority_of
@@ -87,7 +87,7 @@ class Router:
             work = self._look_up(message, answer)
             await until_left(scope, receive, asyncio.create_task(work, name=f"look up {path}"))
         except ClientLeft:  # its answer may have begun
-            mark_client_gone(scope)
+            exchange_of(scope).client_gone = True
 
     async def close(self) -> None:
         """End the requests. Idempotent."""
@@ -265,7 +265,7 @@ class Router:
 
     async def _to_response(self, path: re.Match[str], message: ForwardedRequest, answer: ClientAnswer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
-        owner = owner_of(answer.scope)
+        owner = exchange_of(answer.scope).owner
         coming = [one for one in self.requests.coming(owner) if one.is_background and path[1] == one.response[1]]
         if coming:
             if (message.method, path[2]) != ("POST", "/cancel"):

@@ -1,21 +1,33 @@
-"""An answer as server-sent events."""
+"""From the events of a request to its answer: whole, or as server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.engine.repetition import period_of
 from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.events import Limit
 from pyllmcancel.server.delivered import ALL, DELTAS, FAILURE, NOTHING, OPENING
 from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.exchange import exchange_of
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.requests.request import Request
     from pyllmcancel.requests.token_stream import AsyncStream
     from pyllmcancel.scheduling.forecast import Ahead
     from pyllmcancel.server.behind import WorkerLink
@@ -33,6 +45,7 @@ SSE_HEADERS = (
     (b"x-accel-buffering", b"no"),
     (b"content-type", b"text/event-stream; charset=utf-8"),
 )
+DRAFTS = "X-Draft"
 
 
 class AnswerEvents:
@@ -147,3 +160,111 @@ def frame(event: Mapping[str, Any], *, named: bool = False) -> bytes:
     # In ASCII: for some readers other characters end a line, too.
     data = b"data: " + json.dumps(event).encode() + b"\n\n"
     return b"event: " + event["type"].encode() + b"\n" + data if named else data
+
+
+class EngineResponse(Response, ABC):
+    """An answer that the engine computes.
+
+    It watches for its client's leaving from the first moment. Leaving ``__call__``, in any way, cancels the request if
+    it still runs. The engine frees the computation's resources when it has really ended.
+    """
+
+    def __init__(self, stream: AsyncStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The content has been turned into the engine's input: its room is free before the answer begins, which may take
+        # long. Not earlier: the texts of bodies that wait to be tokenized are as long as the bodies were.
+        exchange_of(scope).hold.release()
+        cancel = partial(self._stream.cancel, CancelReason.DISCONNECT)
+        connection = connection_of(scope)
+        answering = nullcontext() if connection is None else connection.answering(self._stream.cancel)
+        with answering, watched(receive, cancel) as client_left:
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                cancel()
+            if exchange_of(scope).client_gone and connection is not None and exchange_of(scope).link is None:
+                # The engine may have seen the client leave before the HTTP server did. To the HTTP server an answer
+                # that ends too early is a defect: it would log it, and report it to the client.
+                connection.drop()
+                await client_left
+
+    @abstractmethod
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer, or call `client_error` and send the error that it returns."""
+
+
+def client_error(scope: Scope, error: Broken) -> ApiError | None:
+    """Return the error that a client gets if its request did not complete; None if it has left, or does not read."""
+    if isinstance(error, RequestCancelled) and error.reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
+        exchange_of(scope).client_gone = True
+        return None
+    return api_error(error)
+
+
+class WholeResponse(EngineResponse):
+    """The answer in one piece, as `read` makes it of the stream, with a status that says how it ended."""
+
+    def __init__(self, stream: AsyncStream, read: Callable[[AsyncStream], Awaitable[Response]]) -> None:
+        super().__init__(stream)
+        self._read = read
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._read(self._stream)
+        except (RequestCancelled, RequestFailed, ApiError) as error:
+            shown = client_error(scope, error)
+            if shown is None:
+                return
+            response = shown.response_to(scope)
+        await response(scope, receive, send)
+
+
+async def whole_answer(dialect: Dialect, link: WorkerLink | None, stream: AsyncStream) -> Response:
+    """Return a complete answer. If tokens were drafted, a header says how many, and how many were accepted."""
+    deltas: list[Delta] = []
+    async for batch in stream.batches():
+        deltas += batch
+        if link is not None:
+            link.marked(DELTAS, b"", [delta for delta in batch if link.is_new(delta)])
+
+    def encoded(usage: Usage) -> Response:
+        answer = dialect.whole(less_repeated(deltas, stream.request), usage)
+        drafts = ", ".join(f"{one.source} {one.n_accepted}/{one.n_drafted}" for one in usage.drafts)
+        kind = PlainTextResponse if isinstance(answer, str) else JSONResponse
+        return kind(answer, headers={DRAFTS: drafts} if drafts else {})
+
+    response = await encode_in_thread_if_long(stream, encoded)
+    await dialect.keep()
+    return response
+
+
+def less_repeated(deltas: list[Delta], request: Request) -> list[Delta]:
+    """Leave out the last two periods of the choices that ended because they repeat themselves."""
+    for last in [delta for delta in deltas if delta.limit is Limit.REPETITION]:
+        period = period_of(request.choices[last.index].generated, request.params.repetition_limit)
+        assert period, "the engine has found one in the same tokens"
+        # each token has come in a delta
+        dropped = [delta for delta in deltas if delta.index == last.index][-2 * period :]
+        ids = {id(delta) for delta in dropped}
+        deltas = [delta for delta in deltas if id(delta) not in ids]
+        deltas.append(replace(last, text="", tokens=(), logprobs=()))
+    return deltas
+
+
+class EventStreamResponse(EngineResponse):
+    """Server-sent events. The headers go out at once: they carry the id by which the request can be cancelled."""
+
+    def __init__(self, stream: AsyncStream, events: AnswerEvents) -> None:
+        super().__init__(stream)
+        self._events = events
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def write(events: bytes) -> None:
+            await send({"type": "http.response.body", "body": events, "more_body": True})
+
+        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+        if await self._events.write_to(write, partial(client_error, scope)):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -5,9 +5,7 @@ A strict schema with parts that cannot be enforced is refused; otherwise the par
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ from pyllmcancel.chat.guide import ChatGuide
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unenforced
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.http.unknown_fields import spelled
+from pyllmcancel.server.limits import MAX_UNENFORCED
 from pyllmcancel.server.wire.form import Gbnf
 
 if TYPE_CHECKING:
@@ -24,61 +22,54 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody, ToolPlan
-    from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
+    from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.wire.form import Form
-
-
-logger = logging.getLogger("pyllmcancel.server")
 
 BLANKS = r"/[ \t\r\n]{0,32}/"
 OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
-MAX_PATHS = 16  # paths that are reported for one request
 
 
-async def chat_constraint(incoming: Incoming[ChatBody], form: ChatForm, *, is_free: bool) -> ConstraintFactory | None:
-    """Return the constraint of the answer's tokens, besides the form's own grammar; none if the text `is_free`. What is
-    not enforced is reported. Reasoning may have a budget of tokens, and a message at the end of it.
+def chat_constraint(
+    state: ServerState, body: ChatBody, form: ChatForm, pause: Pause, *, is_free: bool
+) -> tuple[ConstraintFactory | None, list[str]]:
+    """Return the constraint of the answer's tokens, besides the form's own grammar, and the parts that it does not
+    enforce; there is none if the text `is_free`. Reasoning may have a budget of tokens, and a message at the end of it.
     """
-    state, body, defaults = incoming.state, incoming.body, incoming.state.config.chat
-    note_unenforced(incoming, unenforced_parts(body.tool_plan, body.form, form, is_free=is_free))
+    defaults, lost = state.config.chat, unenforced_parts(body.tool_plan, body.form, form, is_free=is_free)
     has_before = form.thinking is not None or bool(form.triggers)  # reasoning, or calls
     text = None
     if not is_free and (not form.grammar or form.triggers):
-        text = await answer_constraint(incoming, body.form, after_reasoning=has_before)
+        text, of_text = answer_constraint(state, body.form, pause, after_reasoning=has_before)
+        lost += of_text
     thinking = None if body.thinking is None else body.thinking.budget_tokens
     budgets = (body.reasoning_budget_tokens, body.thinking_budget_tokens, thinking, defaults.reasoning_budget)
     budget = next((n for n in budgets if n is not None), -1)  # -1: no limit
     most = None if form.thinking is None or budget < 0 else budget
     if most is None and not (text is not None and has_before):
-        return text
+        return text, lost
     marks = [value for kind, value in form.triggers if kind == "word"]
     message = defaults.reasoning_budget_message
-    return ChatGuide(state.engine.model, form.thinking, text, marks=marks, budget=most, message=message)
+    return ChatGuide(state.engine.model, form.thinking, text, marks=marks, budget=most, message=message), lost
 
 
-async def answer_constraint(
-    incoming: Incoming[GeneratingBody], form: Form | None, *, after_reasoning: bool = False
-) -> Guide | None:
-    """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
+def answer_constraint(
+    state: ServerState, form: Form | None, pause: Pause, *, after_reasoning: bool = False
+) -> tuple[Guide | None, list[str]]:
+    """Return the constraint of the answer's tokens, None if there is none, and the parts that it does not enforce. A
+    grammar is part of the sampling instead. For a worker.
 
     If it comes `after_reasoning`, blanks may stand before it: models put some between reasoning and answer.
     InvalidRequestError if the form is invalid, or cannot be enforced.
     """
     if form is None or isinstance(form, Gbnf):
-        return None
-    state, guidance = incoming.state, incoming.state.guidance
+        return None, []
     if isinstance(form, NamedRule):
-        return await incoming.prepare(partial(guidance.compile_rule, form), state.preparers)
-    lost = list(islice(unenforced(form.schema, guidance_knows), MAX_PATHS))
-    note_unenforced(incoming, _checked(lost, form.param, strict=not form.lenient))
-
-    def compiled(pause: Pause) -> Guide:
-        schema = form._replace(schema=enforceable(form.schema, guidance_knows)) if form.lenient else form
-        return guidance.compile(schema, before=BLANKS if after_reasoning else "", pause=pause)
-
-    return await incoming.prepare(compiled, state.preparers)
+        return state.guidance.compile_rule(form, pause), []
+    lost = list(islice(unenforced(form.schema, guidance_knows), MAX_UNENFORCED))
+    lost = _checked(lost, form.param, strict=not form.lenient)
+    schema = form._replace(schema=enforceable(form.schema, guidance_knows)) if form.lenient else form
+    return state.guidance.compile(schema, before=BLANKS if after_reasoning else "", pause=pause), lost
 
 
 def unenforced_parts(plan: ToolPlan, wanted: Form | None, form: ChatForm, *, is_free: bool) -> list[str]:
@@ -93,12 +84,12 @@ def unenforced_parts(plan: ToolPlan, wanted: Form | None, form: ChatForm, *, is_
     tools = zip(plan.tools, form.unenforced, strict=True) if plan.may_call and form.unenforced else ()
     for (place, tool), lost in tools:
         param = f"tools[{place}].function.parameters"
-        found += _checked(lost[:MAX_PATHS], param, strict=tool.function.strict is True)
+        found += _checked(lost[:MAX_UNENFORCED], param, strict=tool.function.strict is True)
         if raw_texts:
             texts = unenforced(_texts_of(tool.function.parameters), lambda keyword, _: keyword not in OF_TEXTS)
-            found += _checked(list(islice(texts, MAX_PATHS)), param, strict=False)
+            found += _checked(list(islice(texts, MAX_UNENFORCED)), param, strict=False)
     if isinstance(wanted, NamedSchema):
-        found += _checked(form.unenforced_of_answer[:MAX_PATHS], wanted.param, strict=not wanted.lenient)
+        found += _checked(form.unenforced_of_answer[:MAX_UNENFORCED], wanted.param, strict=not wanted.lenient)
     if is_free and wanted is not None:
         found.append(wanted.param)
     return list(dict.fromkeys(found))
@@ -116,17 +107,6 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "string" or (
         isinstance(values, list) and all(isinstance(value, str) for value in values)
     )
-
-
-def note_unenforced(incoming: Incoming[RequestBody], paths: Sequence[str]) -> None:
-    """Log the parts now, and report them with the answer to this request."""
-    if paths:
-        reported = [spelled(incoming.names.path(path)) for path in paths[:MAX_PATHS]]
-        incoming.exchange.unenforced += reported
-        request_id = incoming.exchange.request_id
-        logger.warning(
-            "request %s: not enforced: %s", request_id, ", ".join(reported), extra={"request_id": request_id}
-        )
 
 
 def _checked(found: Sequence[str], param: str, *, strict: bool) -> list[str]:

@@ -70,7 +70,7 @@ class WorkerLink:
     def __init__(
         self, scope: Scope, receive: Receive, connection: Connection, links: Links, delivered: Delivered | None
     ) -> None:
-        self.scope = scope
+        self._exchange = exchange_of(scope)
         self.delivered = delivered  # by another server
         self.is_again = any(name == AGAIN for name, _ in scope["headers"])
         self._marks = Marks(delivered)
@@ -78,6 +78,7 @@ class WorkerLink:
         self._connection = connection
         self._links = links
         self._request: Request | None = None
+        self._promise: Promise | None = None
         self._is_promised = False
         self._last_state: tuple[Any, ...] = ()
         self._has_tokens = False  # of the answer, among the frames
@@ -97,7 +98,7 @@ class WorkerLink:
         commands = self._connection.ahead.split(b"\n")[self._n_commands : -1]
         self._n_commands += len(commands)
         for command in commands:
-            request = self._request or exchange_of(self.scope).request
+            request = self._request or self._exchange.request
             if command in (WAIT, GO):
                 if request is not None:
                     request.held_by_front = command == WAIT
@@ -138,27 +139,27 @@ class WorkerLink:
         if not self._connection.keeps_up:
             await self._connection.drain()
 
-    def go_on(self, request: Request, server: str | None) -> Promise:
-        """Have a request begin with the tokens that were delivered, and return what its answer depends on.
+    def go_on(self, request: Request, server: str | None) -> None:
+        """Have a request begin with the tokens that were delivered; ApiError if it would not go on as it began.
 
-        ApiError if it would not go on as it began. `server` is this server's `server_digest`.
+        `server` is this server's `server_digest`.
         """
         seed = request.params.sampling.seed
-        promise = Promise(server, prompt_digest(request), seed, exchange_of(self.scope).created_at)
+        promise = self._promise = Promise(server, prompt_digest(request), seed, self._exchange.created_at)
         if self.delivered is not None and self.delivered.promise is not None:
             if self.delivered.promise != promise:
                 raise ApiError(DOES_NOT_GO_ON, "this answer was begun by a server unlike this one", code="conflict")
             for choice in request.choices:
                 choice.known = self.delivered.known(choice.index)
-        return promise
 
-    def accepted(self, request: Request, promise: Promise | None) -> None:
-        """Report an accepted request at once, since others are superseded."""
+    def accept(self, request: Request) -> None:
+        """Have the engine accept a request, and report it at once, since others are superseded."""
+        self._links.engine().accept(request, again=self.is_again)
         self._request = request
-        self._is_promised = promise is not None and promise.server is not None
+        self._is_promised = self._promise is not None and self._promise.server is not None
         names = request.session, request.parent, request.supersede, request.priority
         size = request.n_prompt_tokens, len(request.choices), request.params.max_tokens
-        self._write_soon(frame(ACCEPTED, as_json([names, size, request.adapters, promise])))
+        self._write_soon(frame(ACCEPTED, as_json([names, size, request.adapters, self._promise])))
         loop = asyncio.get_running_loop()
         request.ended.add_done_callback(partial(self._ended, request, loop))
         loop.call_later(STATE_SECONDS, self._send_state, request)
@@ -292,12 +293,6 @@ class FrontLinks:
         except BaseException:
             connection.drop()
             raise
-
-
-def link_of(scope: Scope) -> WorkerLink | None:
-    """Return the link to the front, if there is one."""
-    link: WorkerLink | None = exchange_of(scope).link
-    return link
 
 
 async def delivered_before(scope: Scope, receive: Receive, n_before: int) -> tuple[Delivered | None, Receive]:

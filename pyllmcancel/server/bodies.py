@@ -7,8 +7,9 @@ body parsed, because a parser keeps the GIL until it is done.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,11 +28,11 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_body, invalid_json, is_json
 from pyllmcancel.server.http.exchange import Exchange, exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
-from pyllmcancel.server.http.unknown_fields import take_unknown
-from pyllmcancel.server.http.workers import Work
-from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
+from pyllmcancel.server.http.unknown_fields import spelled, take_unknown
+from pyllmcancel.server.http.workers import Preparation, Work, awaited
+from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS, MAX_UNENFORCED
 from pyllmcancel.server.origin import key_by, names_of
-from pyllmcancel.server.preparing import Preparation, arrive
+from pyllmcancel.server.preparing import arrive
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from pyllmcancel.server.config import UnknownFields
     from pyllmcancel.server.http.workers import Workers
     from pyllmcancel.server.streams.kept import Keeping
+
+logger = logging.getLogger("pyllmcancel.server")
 
 CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
 FIELD = re.compile(r"^\w+(?=\.|$)")
@@ -128,8 +131,23 @@ class Incoming(Generic[Body_co]):
         if workers is None and self.length + cost <= INLINE_BODY:
             return work(no_pause)
         request = self.exchange.request
-        piece = Work(self.exchange.owner) if request is None else Preparation(self.state.engine, request)
+        piece = Preparation(self.state.engine, request) if request is not None else Work(self.exchange.owner)
         return await (workers or self.state.workers).run(self.http.receive, work, piece)
+
+    async def fetch(self, fetching: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what is fetched for the request, in the event loop; raises as `prepare`."""
+        work = Preparation(self.state.engine, self.request)
+        return await awaited(self.http.receive, fetching, work)
+
+    def note_unenforced(self, paths: Sequence[str]) -> None:
+        """Log parts of schemas that are not enforced now, and report them with the answer."""
+        if paths:
+            reported = [spelled(self.names.path(path)) for path in paths[:MAX_UNENFORCED]]
+            self.exchange.unenforced += reported
+            request_id = self.exchange.request_id
+            logger.warning(
+                "request %s: not enforced: %s", request_id, ", ".join(reported), extra={"request_id": request_id}
+            )
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False, is_form: bool = False) -> Any:

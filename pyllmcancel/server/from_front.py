@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from pyllmcancel.server.behind import AGAIN, LINK
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.error_handlers import invalid_body
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.request_context import ARRIVED, new_request_id
 from pyllmcancel.server.http.workers import ClientLeft
 from pyllmcancel.server.limits import MAX_TO_WORKERS
@@ -136,7 +136,8 @@ class FromFront(Keyed):
 
 def owner_header(scope: Scope, *, sees_all: bool) -> tuple[bytes, bytes]:
     """Return the header that tells a worker who has sent a request to the front."""
-    return OWNER, b"%d%d%b" % (exchange_of(scope).is_admin, sees_all, owner_of(scope).encode())
+    exchange = exchange_of(scope)
+    return OWNER, b"%d%d%b" % (exchange.is_admin, sees_all, exchange.owner.encode())
 
 
 def checked(kind: type[S], content: bytes) -> S:

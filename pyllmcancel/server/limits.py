@@ -20,6 +20,7 @@ MAX_STOP = 256  # characters of a stop string: each token's text is compared wit
 MAX_BIASES = 10_000  # tokens with a bias: each is checked for every generated token
 MAX_BIASED_TEXT = 256  # characters
 MAX_FIELD_PATH = 256  # characters of one of `response_fields`
+MAX_UNENFORCED = 16  # parts of schemas that are reported for one request
 MAX_NAME = 8_192  # characters of a name that has a meaning only for its client
 MAX_SESSION_ID = 256  # characters
 MAX_CANCELS = 1024  # ids in one request that cancels several

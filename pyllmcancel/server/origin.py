@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.request import IDLE, ImpliedParent, Names, Origin, TraceContext
 from pyllmcancel.server.http.connection import connection_of
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.streams.kept import Keeping, conversation_key
@@ -83,7 +83,7 @@ def priority_of(request: Request, in_body: int | str | None) -> int:
     """Return the engine's priority of a request, by its header, the field in its body, or its owner."""
     given = request.headers.get(PRIORITY) or in_body
     config = state_of(request).config
-    if given in ("idle", IDLE) or (given is None and owner_of(request.scope) in config.idle_owners):
+    if given in ("idle", IDLE) or (given is None and exchange_of(request.scope).owner in config.idle_owners):
         return IDLE
     try:
         number = int(given or 0)

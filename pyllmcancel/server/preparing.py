@@ -8,21 +8,20 @@ trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, Error
+from pyllmcancel.errors import Error
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.requests.request import Names
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.connection import watched
 from pyllmcancel.server.http.exchange import exchange_of
-from pyllmcancel.server.http.workers import Work, post
+from pyllmcancel.server.http.workers import post
 from pyllmcancel.server.origin import names_in_head, plain_origin
 from pyllmcancel.server.state import state_of
 
@@ -41,23 +40,11 @@ def arrive(http: HttpRequest, names: Names) -> Request:
     """
     engine, request = state_of(http).engine, exchange_of(http.scope).request
     if request is None:
-        with engine_failure_reported(engine):
-            request = engine.arrive(**plain_origin(http), **names._asdict())
+        request = engine.arrive(**plain_origin(http), **names._asdict())
         exchange_of(http.scope).request = request
     else:
         engine.arrivals.name(request, names)
     return request
-
-
-@contextmanager
-def engine_failure_reported(engine: Engine) -> Iterator[None]:
-    """Report an engine that has failed. It is closed, too, but unlike at a shutdown there is nothing to wait for."""
-    try:
-        yield
-    except EngineClosedError:
-        if engine.failure is None:
-            raise
-        raise ApiError(500, f"the engine has failed: {engine.failure}", "server_error", code="engine_failed") from None
 
 
 class Arriving:
@@ -103,7 +90,7 @@ def leave(scope: Scope) -> None:
 
 def body_until_cancelled(http: HttpRequest, request: Request, receive: Receive) -> Receive:
     """Return a `receive` that raises RequestCancelled, once, if the request is cancelled while its body comes."""
-    engine, is_body = state_of(http).engine, True
+    engine, is_body, loop = state_of(http).engine, True, asyncio.get_running_loop()
 
     async def receive_body() -> Message:
         nonlocal is_body
@@ -111,31 +98,23 @@ def body_until_cancelled(http: HttpRequest, request: Request, receive: Receive) 
         if was_refused or not is_body:
             return await receive()
         is_body = False
-        async with until_cancelled(engine, request):
-            message = await receive()
+        try:
+            async with asyncio.timeout(None) as limit:
+
+                def expire() -> None:
+                    with suppress(RuntimeError):  # the block was left before
+                        limit.reschedule(loop.time())
+
+                with working(engine, request, partial(post, loop, expire)):
+                    message = await receive()
+        except TimeoutError:
+            if not limit.expired() or not request.cancellation.requested:
+                raise
+            raise request.cancel_error() from None
         is_body = message.get("more_body", False)
         return message
 
     return receive_body
-
-
-@asynccontextmanager
-async def until_cancelled(engine: Engine, request: Request) -> AsyncIterator[None]:
-    """End the block by RequestCancelled as soon as the request, which is in preparation, is cancelled."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(None) as limit:
-
-            def expire() -> None:
-                with suppress(RuntimeError):  # the block was left before
-                    limit.reschedule(loop.time())
-
-            with working(engine, request, partial(post, loop, expire)):
-                yield
-    except TimeoutError:
-        if not limit.expired() or not request.cancellation.requested:
-            raise
-        raise request.cancel_error() from None
 
 
 @contextmanager
@@ -146,33 +125,3 @@ def working(engine: Engine, request: Request, give_up: Callable[[], object] = la
         yield
     finally:
         engine.arrivals.end_work(request)
-
-
-@asynccontextmanager
-async def cancel_if_client_leaves(http: HttpRequest, engine: Engine, request: Request) -> AsyncIterator[None]:
-    """As `until_cancelled`, for the request of `http`; it is cancelled if its client leaves inside the block."""
-    async with until_cancelled(engine, request):
-        with watched(http.receive, partial(engine.cancel, request, CancelReason.DISCONNECT)):
-            yield
-
-
-class Preparation(Work):
-    """Some work for a request, which ends with it."""
-
-    def __init__(self, engine: Engine, request: Request) -> None:
-        super().__init__(request.owner)
-        self._engine = engine
-        self._request = request
-        engine.registry.begin_work(request, partial(post, self._loop, self._give_up))
-
-    def _give_up(self) -> None:
-        self.stop(self._request.cancel_error())
-
-    def client_left(self) -> None:
-        self._engine.cancel(self._request, CancelReason.DISCONNECT)
-
-    def server_ends(self) -> None:
-        self._engine.cancel(self._request, CancelReason.SHUTDOWN)
-
-    def note_end(self) -> None:
-        self._engine.arrivals.end_work(self._request)

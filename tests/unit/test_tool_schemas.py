@@ -278,10 +278,8 @@ def test_what_a_template_remembers_of_a_requests_own_inputs_is_its_owners(
     own: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyllmcancel.server.chat.turn.template_inputs", lambda *_: own)
-    incoming = Mock(**{"state.chat_template.apply.side_effect": lambda inputs, _: inputs, "body.messages": []})
-    found = []
-    for incoming.request.owner in ("a", "b"):
-        found.append(render(incoming, no_pause))
+    state, body = Mock(**{"chat_template.apply.side_effect": lambda inputs, _: inputs}), Mock(messages=[])
+    found = [render(state, body, owner, no_pause) for owner in ("a", "b")]
     assert (found[0] == found[1]) is not bool(own)
 
 

@@ -15,7 +15,7 @@ from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.batches.wire import BATCH, FILES, BatchAnswer, BatchBody, FileAnswer, ObjectPage, UploadBody
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.exchange import owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.openapi.description import answers, errors
 
@@ -27,7 +27,7 @@ Limit = Annotated[int, Query(ge=1, le=1_000)]
 
 def at(request: Request) -> tuple[Batches, str]:
     """Return the batches of this server, and the owner who asks."""
-    return request.app.state.batches, owner_of(request.scope)
+    return request.app.state.batches, exchange_of(request.scope).owner
 
 
 @router.post("/v1/files", summary="Store a file", responses=FILE)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
@@ -56,18 +56,18 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     InvalidRequestError or ApiError if the body contradicts itself, the template refuses it, or its schemas cannot be
     enforced.
     """
-    state, body = incoming.state, incoming.body
+    state, body, request = incoming.state, incoming.body, incoming.request
     asked = await gathered(incoming, given_in(body), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
-    work = partial(read_chat, incoming, asked)
-    workers = state.decoders if asked else state.preparers
-    form, answers, tokens, prediction, is_free = await incoming.prepare(work, workers)
-    constraint = await chat_constraint(incoming, form, is_free=is_free)
-    params = with_form(body.generation_params(state, constraint, prediction), form, state.engine.model)
+    work = partial(read_chat, state, body, request.owner, asked)
+    read = await incoming.prepare(work, state.decoders if asked else state.preparers)
+    incoming.note_unenforced(read.unenforced)
     # A grammar that is not the client's own is that of its tools.
     names = FieldNames({"prompt": "messages", "grammar": "tools" if body.form is None else body.form.param})
-    name, number = f"{incoming.request.id} {incoming.exchange.created_at!r}", count()
-    return ChatTurn(incoming, [tokens], params, names, lambda: AnswerParser(answers, f"{name} {next(number)}"))
+    name, number = f"{request.id} {incoming.exchange.created_at!r}", count()
+    return ChatTurn(
+        incoming, [read.tokens], read.params, names, lambda: AnswerParser(read.answers, f"{name} {next(number)}")
+    )
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
@@ -76,27 +76,30 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     asked = await gathered(incoming, given_in(body), "messages", must_fit=False)
 
     def work(pause: FlaggedPause) -> int:
-        prompt = render(incoming, pause).prompt
+        prompt = render(state, body, incoming.request.owner, pause).prompt
         state.texts.check_length(len(prompt), "messages")
         return len(prompt_tokens(state, prompt, asked, pause, body.truncate_prompt_tokens, must_fit=False))
 
     return await incoming.prepare(work, state.decoders if asked else state.preparers)
 
 
-def read_chat(
-    incoming: Incoming[ChatBody], asked: Gathered, pause: FlaggedPause
-) -> tuple[ChatForm, ChatParser, Sequence[int], tuple[int, ...], bool]:
-    """Return a conversation as its template has written it, the parser of its answers, its tokens, those of the
-    predicted answer, and whether the answer's text is free: it may be a call instead, and only llama.cpp knows the text
-    before either.
-    """
-    state, body, schema = incoming.state, incoming.body, dict[str, Any]()
-    wraps = state.chat_template.wraps_content
-    if isinstance(body.form, NamedSchema) and wraps and not body.tool_plan.may_call:
+class ReadChat(NamedTuple):
+    """A conversation as the engine takes it."""
+
+    tokens: Sequence[int]
+    params: GenerationParams
+    answers: ChatParser  # reads its answers
+    unenforced: list[str]  # paths in the body
+
+
+def read_chat(state: ServerState, body: ChatBody, owner: str, asked: Gathered, pause: FlaggedPause) -> ReadChat:
+    """Prepare a conversation of an owner from its messages to its samplers. For a worker."""
+    may_call, wraps, schema = body.tool_plan.may_call, state.chat_template.wraps_content, dict[str, Any]()
+    if isinstance(body.form, NamedSchema) and wraps and not may_call:
         schema["json_schema"] = body.form.schema
-    form = render(incoming, pause, **schema)
-    if body.tool_plan.may_call and not is_followable(form):
-        form = render(incoming, pause, **schema, enforces_schemas=False)
+    form = render(state, body, owner, pause, **schema)
+    if may_call and not is_followable(form):
+        form = render(state, body, owner, pause, **schema, enforces_schemas=False)
         if form.triggers and not is_followable(form):
             # The model's calls are then free. A required call cannot be left to the model: its grammar, which waits for
             # nothing, is refused when the request is submitted.
@@ -104,8 +107,11 @@ def read_chat(
     pause()
     tokens = prompt_tokens(state, form.prompt, asked, pause, body.truncate_prompt_tokens)
     prediction = state.texts.predicted(body.predicted, pause)
+    # A text that may be a call instead is free: only llama.cpp knows the text before either.
+    constraint, unenforced = chat_constraint(state, body, form, pause, is_free=may_call and wraps)
+    params = with_form(body.generation_params(state, constraint, prediction), form, state.engine.model)
     answers = compiled_module().ChatParser(form.parser)  # with many tools that takes milliseconds
-    return form, answers, tokens, prediction, body.tool_plan.may_call and wraps
+    return ReadChat(tokens, params, answers, unenforced)
 
 
 def prompt_tokens(
@@ -156,18 +162,18 @@ def with_form(params: GenerationParams, form: ChatForm, model: Model) -> Generat
 # -- the prompt -------------------------------------------------------------------------------------------------------
 
 
-def render(incoming: Incoming[ChatBody], pause: Pause, **changes: Any) -> ChatForm:
+def render(state: ServerState, body: ChatBody, owner: str, pause: Pause, **changes: Any) -> ChatForm:
     """Return the conversation as the model was trained to read it, and the form of its answer. InvalidRequestError if
     the template refuses the messages, or does not know a role.
 
     The inputs of the template are those of `template_inputs`, with the `changes`.
     """
-    body, template = incoming.body, incoming.state.chat_template
-    inputs = template_inputs(body, template, incoming.state.config.chat) | changes
+    template = state.chat_template
+    inputs = template_inputs(body, template, state.config.chat) | changes
     if any(inputs.get(name) for name in OWN_INPUTS):
         # The compiled template remembers forms of answers by all inputs but the messages. Another owner's request with
         # the same tools must not be quicker for it.
-        inputs["owner"] = incoming.request.owner
+        inputs["owner"] = owner
     form = template.apply(inputs, pause)
     # Checked after rendering: the template's own refusal says more.
     for message in body.messages:

@@ -13,10 +13,11 @@ import numpy as np
 from fastapi.responses import Response
 from pydantic import Field
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
-from pyllmcancel.server.generate import WholeResponse, accepted
+from pyllmcancel.server.answer_events import WholeResponse
 from pyllmcancel.server.preparing import working
 from pyllmcancel.server.wire.fields import Answer
 
@@ -113,7 +114,9 @@ def submit_texts(incoming: Incoming[Any], tokens: Sequence[Sequence[int]], wordi
     engine, request, sink = incoming.state.engine, incoming.request, LoopSink(asyncio.get_running_loop())
     with working(engine, request):
         engine.fill_texts(request, tokens, sink, incoming.body.timeout, incoming.body.queue_timeout)
-    return WholeResponse(accepted(incoming, sink), partial(texts_answer, wording))
+    (incoming.exchange.link or engine).accept(request)
+    stream = AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
+    return WholeResponse(stream, partial(texts_answer, wording))
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from pyllmcancel import errors
 from pyllmcancel.cancellation import CancelReason, Deadline
 from pyllmcancel.server.errors.shapes import OPENAI, ErrorFacts, ErrorShape, shape_of
-from pyllmcancel.server.http.exchange import request_id_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.responses.storage.database import StoreError
 
 RETRY_AFTER_SECONDS = 1
@@ -44,7 +44,7 @@ class ApiError(ErrorFacts, Exception):
 
     def response_to(self, scope: Scope) -> JSONResponse:
         """Make the answer in the shape of the requested API."""
-        return self.response(request_id_of(scope), shape_of(scope))
+        return self.response(exchange_of(scope).request_id, shape_of(scope))
 
 
 def api_error(error: Exception) -> ApiError:
@@ -75,7 +75,9 @@ def api_error(error: Exception) -> ApiError:
         case errors.BusyError():
             shown = ApiError(503, str(error), "server_error", code="busy")
         case errors.EngineClosedError():
-            shown = ApiError(503, str(error), "server_error", code="shutdown")
+            # Unlike at a shutdown, there is nothing to wait for once the engine has died.
+            status, code = (500, "engine_failed") if isinstance(error, errors.EngineDiedError) else (503, "shutdown")
+            shown = ApiError(status, str(error), "server_error", code=code)
         case _:
             shown = ApiError(500, "internal server error", "server_error", code="internal_error")
     return shown

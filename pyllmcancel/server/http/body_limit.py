@@ -12,7 +12,7 @@ from pyllmcancel.errors import RequestCancelled
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.encodings import Decoder, drop_encoding_headers
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY, Limits
 from pyllmcancel.shares import Shares
 
@@ -39,7 +39,8 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY or scope["path"] in PUBLIC_PATHS:
             await self._app(scope, receive, send)
             return
-        hold = exchange_of(scope).hold = Hold(self._held, owner_of(scope))
+        exchange = exchange_of(scope)
+        hold = exchange.hold = Hold(self._held, exchange.owner)
 
         async def send_when_used(message: Message) -> None:
             hold.release()  # the endpoint is done, and answers
@@ -51,7 +52,7 @@ class BodyLimit:
             except (ApiError, RequestCancelled) as error:
                 await self._refuse(api_error(error), scope, receive, send)
             except ConnectionResetError:
-                exchange_of(scope).client_gone = True
+                exchange.client_gone = True
             else:
                 await self._app(scope, whole, send_when_used)
         finally:

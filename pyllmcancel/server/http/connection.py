@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.server.http.client_watch import ClientWatch
-from pyllmcancel.server.http.exchange import mark_client_gone
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import Limits
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -157,7 +157,7 @@ async def until_left(scope: Scope, receive: Receive, sending: asyncio.Task[None]
         with watched(receive, sending.cancel) as client_left:
             await asyncio.wait({sending})
             if sending.cancelled():
-                mark_client_gone(scope)
+                exchange_of(scope).client_gone = True
                 if connection is not None:
                     # To the HTTP server an answer that ends too early is a defect, unless its client has left.
                     connection.drop()

@@ -17,7 +17,7 @@ from starlette.routing import Match
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import Error, RequestCancelled
 from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError, api_error
-from pyllmcancel.server.http.exchange import mark_client_gone, request_id_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.workers import ClientLeft
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -39,11 +39,11 @@ def add_error_handlers(app: FastAPI) -> None:
 async def on_error(request: Request, error: Exception) -> Response:
     match error:
         case ClientLeft() | RequestCancelled(reason=CancelReason.DISCONNECT):
-            mark_client_gone(request.scope)
+            exchange_of(request.scope).client_gone = True
             return Response(status_code=CLIENT_CLOSED_REQUEST)  # for the access log
     shown = api_error(error)
     if shown.status == 500:
-        request_id = request_id_of(request.scope)
+        request_id = exchange_of(request.scope).request_id
         logger.error("request %s failed", request_id, exc_info=error, extra={"request_id": request_id})
     return shown.response_to(request.scope)
 

@@ -41,18 +41,3 @@ def exchange_of(scope: Scope) -> Exchange:
     if found is None:
         found = state["exchange"] = Exchange()
     return found
-
-
-def owner_of(scope: Scope) -> str:
-    """Return the owner of the key that the request was sent with."""
-    return exchange_of(scope).owner
-
-
-def request_id_of(scope: Scope) -> str:
-    """Return the id that the middleware gave this request, or took from its client."""
-    return exchange_of(scope).request_id
-
-
-def mark_client_gone(scope: Scope) -> None:
-    """Note that the client has left, so that it was not answered."""
-    exchange_of(scope).client_gone = True

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.types import Receive
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import FlaggedPause
@@ -20,6 +21,8 @@ from pyllmcancel.server.http.connection import watched
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag
+    from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.requests.request import Request
 
 T = TypeVar("T")
 
@@ -81,6 +84,47 @@ class Work:
         """Note the end of the work. Called once, in the work's thread or wherever it was dropped before it began."""
 
 
+class Preparation(Work):
+    """Some work for the engine's request, which ends with it."""
+
+    def __init__(self, engine: Engine, request: Request) -> None:
+        super().__init__(request.owner)
+        self._engine = engine
+        self._request = request
+        engine.registry.begin_work(request, partial(post, self._loop, self._give_up))
+
+    def _give_up(self) -> None:
+        self.stop(self._request.cancel_error())
+
+    def client_left(self) -> None:
+        self._engine.cancel(self._request, CancelReason.DISCONNECT)
+
+    def server_ends(self) -> None:
+        self._engine.cancel(self._request, CancelReason.SHUTDOWN)
+
+    def note_end(self) -> None:
+        self._engine.arrivals.end_work(self._request)
+
+
+async def outcome(receive: Receive, done: asyncio.Future[T], work: Work) -> T:
+    """Return the result of `work` when it is done, or raise its error, or that with which it was stopped."""
+    with watched(receive, work.client_left):
+        await asyncio.wait((done, work.stopped), return_when=asyncio.FIRST_COMPLETED)
+    if work.stopped.done():
+        raise work.stopped.result()  # even if `done` is too
+    return done.result()
+
+
+async def awaited(receive: Receive, function: Callable[[], Coroutine[Any, Any, T]], work: Work) -> T:
+    """As `Workers.run`, for work that the event loop does."""
+    done = asyncio.create_task(function())
+    done.add_done_callback(lambda _: work.note_end())
+    try:
+        return await outcome(receive, done, work)
+    finally:
+        done.cancel()
+
+
 class Workers:
     """Threads that do the long work of requests, off the event loop. Used by the event loop only.
 
@@ -112,11 +156,7 @@ class Workers:
         self._waiting.setdefault(work.owner, {})[work] = partial(self._begin, function, work, done)
         self._begin_next()
         try:
-            with watched(receive, work.client_left):
-                await asyncio.wait((done, work.stopped), return_when=asyncio.FIRST_COMPLETED)
-            if work.stopped.done():
-                raise work.stopped.result()  # even if `done` is too
-            return done.result()
+            return await outcome(receive, done, work)
         finally:
             work.abandon()
             done.cancel()  # the outcome of work that has begun is not used

@@ -19,7 +19,7 @@ from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import until_left
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.live.events import EVENTS, TYPES, ServerFacts
 from pyllmcancel.server.live.feed import Reader
 from pyllmcancel.server.live.wording import Audience, as_json, frame
@@ -57,7 +57,7 @@ async def follow_events(
     header: Annotated[str | None, Header(alias="Last-Event-ID", description="Resume after this event.")] = None,
 ) -> Any:
     state = state_of(http)
-    owner = owner_of(http.scope)
+    owner = exchange_of(http.scope).owner
     state.feed.check_room(owner)
     # If there is one owner, that owner sees everything.
     owner_seen = see.owner if exchange_of(http.scope).is_admin or not may_see_all(http) else None

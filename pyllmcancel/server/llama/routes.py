@@ -14,12 +14,13 @@ from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.answer_events import EngineResponse
 from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import UNCHANGED, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_length, render
 from pyllmcancel.server.errors.shapes import LLAMA
-from pyllmcancel.server.generate import EngineResponse, Plan, generate
+from pyllmcancel.server.generate import Plan, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
@@ -133,7 +134,11 @@ async def respond(
     # In llama-server, a request for JSON without a schema asks for an object.
     schema = None if body.json_schema is None else body.json_schema or ANY_OBJECT
     form = None if schema is None else NamedSchema(schema, "json_schema", lenient=True)
-    constraint = await answer_constraint(incoming, form)
+    constraint = None
+    if form is not None:
+        work = partial(answer_constraint, state, form)
+        constraint, unenforced = await incoming.prepare(work, state.preparers)
+        incoming.note_unenforced(unenforced)
     params = generation_params(body, state.config, biases, constraint)
     settings = partial(all_settings_json, params, state.engine.draft_sources, asked_settings(body), eog_tokens)
     return await generate(Plan(incoming, prompts, params, UNCHANGED), LlamaDialect(incoming, settings))
@@ -170,7 +175,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
     check_asked(state, Gathered(given, "messages", incoming.request.owner))
 
     def work(pause: Pause) -> Response:
-        prompt = render(incoming, pause).prompt
+        prompt = render(state, incoming.body, incoming.request.owner, pause).prompt
         for one in given:
             prompt = prompt.replace(one.marker, state.media_marker)
         return JSONResponse(PromptAnswer(prompt=prompt))

@@ -23,7 +23,7 @@ from pyllmcancel.scheduling.prefix_file import DamagedFileError, head_of, read_h
 from pyllmcancel.scheduling.swap_space import Fetched
 from pyllmcancel.server.bodies import read_body
 from pyllmcancel.server.errors.responses import ApiError, unsupported
-from pyllmcancel.server.http.exchange import owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.llama.body import SlotFileBody
 from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.state import ServerState, state_of
@@ -72,7 +72,7 @@ class ErasedSlot(Answer):
     responses=answers(SavedSlot | RestoredSlot | ErasedSlot) | errors(400, 500, 501, 503, 507),
 )
 async def change_slot(request: Request, id_slot: int, action: Literal["save", "restore", "erase"]) -> Any:
-    state, owner = state_of(request), owner_of(request.scope)
+    state, owner = state_of(request), exchange_of(request.scope).owner
     folder = state.config.slot_save_path
     if folder is None:
         raise unsupported("this server does not save slots: start it with --slot-save-path")

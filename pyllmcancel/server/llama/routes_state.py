@@ -16,7 +16,7 @@ from pyllmcancel.models import packaged_model_path
 from pyllmcancel.requests.params import GenerationParams
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError, unsupported
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.requests.visible import may_see_all
@@ -155,8 +155,8 @@ async def slots(
     state = state_of(request)
     if not state.config.slots:
         raise unsupported("this server was started with --no-slots")
-    engine = state.engine
-    own = None if exchange_of(request.scope).is_admin else owner_of(request.scope)  # other owners' slots look idle
+    engine, exchange = state.engine, exchange_of(request.scope)
+    own = None if exchange.is_admin else exchange.owner  # other owners' slots look idle
     running = [
         choice for one in engine.registry.requests(own) for choice in tuple(one.choices) if choice.seq is not None
     ]

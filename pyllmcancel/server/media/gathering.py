@@ -24,7 +24,6 @@ from pyllmcancel.media.values import Media, MediaKind
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.media import sources
 from pyllmcancel.server.media.parts import WORDS
-from pyllmcancel.server.preparing import cancel_if_client_leaves
 
 if TYPE_CHECKING:
     from pyllmcancel.media.values import MediaPrompt
@@ -93,8 +92,7 @@ async def gathered(incoming: Incoming[Any], given: Sequence[Given], param: str, 
         return asked
     check_asked(state, asked)
     if any(one.url for one in given):
-        async with cancel_if_client_leaves(incoming.http, state.engine, incoming.request):
-            asked = replace(asked, given=await _fetched(state, asked, exchange.hold))
+        asked = replace(asked, given=await incoming.fetch(partial(_fetched, state, asked, exchange.hold)))
     files = await incoming.prepare(partial(read_files, state, asked, must_fit), state.preparers)
     # The longer base64 in the body counts already; a file on this machine does not.
     beyond = (len(file.data) - len(one.source) for file, one in zip(files, asked.given, strict=True))

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from pyllmcancel.chat.infill import fim_prompt
 from pyllmcancel.engine.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
 from pyllmcancel.server.wire.fields import TokenId, optional
@@ -21,6 +22,8 @@ from pyllmcancel.server.wire.tokens import check_tokens
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.pausing import Pause
+    from pyllmcancel.requests.params import GenerationParams
+    from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.wire.tokens import TextReader
 
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
@@ -106,15 +109,19 @@ class CompletionBody(OpenAIBody):
 
 
 class ReadPrompts(NamedTuple):
-    """The prompts' tokens, their echoes, and the tokens of the predicted answer."""
+    """Prompts as the engine takes them, and their echoes."""
 
     prompts: list[Sequence[int]]
+    params: GenerationParams
     echoes: list[PromptText]
-    prediction: tuple[int, ...]
+    unenforced: list[str]  # paths in the body
 
 
-def read_prompts(reader: TextReader, body: CompletionBody, pause: Pause) -> ReadPrompts:
-    """Tokenize all texts of a body. Special tokens in a prompt are recognised, as editors expect."""
+def read_prompts(state: ServerState, body: CompletionBody, pause: Pause) -> ReadPrompts:
+    """Prepare prompts from their texts to their samplers. Special tokens in a prompt are recognised, as editors
+    expect.
+    """
+    reader = state.texts
     if not body.prompt and not isinstance(body.prompt, str):
         raise InvalidRequestError("the prompt is empty", "prompt")
     is_one = isinstance(body.prompt, str) or isinstance(body.prompt[0], int)
@@ -134,7 +141,10 @@ def read_prompts(reader: TextReader, body: CompletionBody, pause: Pause) -> Read
     for prompt, tokens in zip(given, prompts, strict=True) if body.echo else ():
         pause()
         echoes.append(PromptText(reader.model, prompt, tokens))
-    return ReadPrompts(prompts, echoes, reader.predicted(body.predicted, pause))
+    prediction = reader.predicted(body.predicted, pause)
+    constraint, unenforced = answer_constraint(state, body.form, pause)
+    more = {"prompt_logprobs": body.echo and body.most_logprobs is not None, "token_healing": body.token_healing}
+    return ReadPrompts(prompts, body.generation_params(state, constraint, prediction, **more), echoes, unenforced)
 
 
 def _around_gap(reader: TextReader, prompt: str | list[int], suffix: str, pause: Pause) -> Sequence[int]:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter
 
-from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
@@ -16,6 +15,7 @@ from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletion
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
 from pyllmcancel.server.openapi.description import answers
+from pyllmcancel.server.wire.form import Gbnf
 
 router = APIRouter(tags=["OpenAI"])
 
@@ -23,12 +23,12 @@ router = APIRouter(tags=["OpenAI"])
 @router.post("/v1/completions", summary="Complete a text", responses=answers(Completion, CompletionChunk))
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
     state, body = incoming.state, incoming.body
-    read = await incoming.prepare(partial(read_prompts, state.texts, body))
-    constraint = await answer_constraint(incoming, body.form)
-    more = {"prompt_logprobs": body.echo and body.most_logprobs is not None, "token_healing": body.token_healing}
-    params = body.generation_params(state, constraint, read.prediction, **more)
+    # A schema is compiled with the prompts; others' bodies must not wait for that.
+    workers = None if isinstance(body.form, Gbnf | None) else state.preparers
+    read = await incoming.prepare(partial(read_prompts, state, body), workers)
+    incoming.note_unenforced(read.unenforced)
     names = FieldNames({} if body.form is None else {"grammar": body.form.param})
-    plan = Plan(incoming, read.prompts, params, names)
+    plan = Plan(incoming, read.prompts, read.params, names)
     return await generate(plan, CompletionDialect(incoming, len(read.prompts), read.echoes))
 
 

@@ -13,7 +13,7 @@ from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.requests.families import SessionSummary
 from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.exchange import exchange_of, owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.http.request_context import SANE_ID, bad_id
 from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.origin import checked
@@ -144,7 +144,8 @@ async def visible(
     owner: Annotated[str | None, Query(max_length=MAX_NAME, description="For admins: show only this owner's.")] = None,
 ) -> Visible:
     """Return what the sender of `http` may see. A coroutine, because FastAPI would call a function in a thread."""
-    own = None if exchange_of(http.scope).is_admin else owner_of(http.scope)
+    exchange = exchange_of(http.scope)
+    own = None if exchange.is_admin else exchange.owner
     return Visible(state_of(http), own).narrowed(owner)
 
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from fastapi import Request
-
 from pyllmcancel.events import Delta, Usage
+from pyllmcancel.server.bodies import Incoming
 from pyllmcancel.server.chat.answer_parser import Content, Reasoning
 from pyllmcancel.server.chat.logprobs import Ledger, Placed, token_logprobs
 from pyllmcancel.server.chat.turn import ChatTurn
 from pyllmcancel.server.dialect import Dialect
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.responses import answer as wire
 from pyllmcancel.server.responses.body import ResponsesBody
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
-from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -95,16 +92,16 @@ class ResponsesDialect(Dialect):
         return self._last + self._end
 
 
-def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bool) -> wire.ResponseHead:
+def head_of(incoming: Incoming[ResponsesBody], turn: ChatTurn, *, stored: bool) -> wire.ResponseHead:
     """Return the head of a response, which describes its request."""
-    sampling = turn.params.sampling
+    body, exchange, sampling = incoming.body, incoming.exchange, turn.params.sampling
     text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
-    choice, exchange = body.tool_choice or "auto", exchange_of(request.scope)
+    choice = body.tool_choice or "auto"
     head = {
         "id": f"{wire.RESPONSE_PREFIX}{exchange.request_id}",
         "object": "response",
         "created_at": int(exchange.created_at),
-        "model": state_of(request).model_name,
+        "model": incoming.state.model_name,
         "background": bool(body.background),
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,

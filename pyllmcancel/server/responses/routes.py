@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from pyllmcancel.pausing import Pause
-from pyllmcancel.server.behind import link_of
+from pyllmcancel.server.behind import WorkerLink
 from pyllmcancel.server.bodies import FieldNames, Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import ChatTurn, chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
-from pyllmcancel.server.http.exchange import owner_of, request_id_of
+from pyllmcancel.server.http.exchange import Exchange
 from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
@@ -38,22 +38,22 @@ router = APIRouter(tags=["OpenAI"], responses=errors(507))
 )
 @router.post("/responses", include_in_schema=False)
 async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
-    request, body = incoming.http, incoming.body
-    stored = await will_be_stored(request, body)
+    request, body, exchange = incoming.http, incoming.body, incoming.exchange
+    stored = await will_be_stored(incoming)
     table = body.table()
     body.note_passed_over(table)
     names = names_of(table)
     with names.in_errors():
         items, chat = await conversation_of(incoming, table, names)
         turn = await chat_turn(chat)
-        output = Output(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
+        output = Output(head_of(incoming, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
         dialect = ResponsesDialect(output, chat.state.engine.model, turn, queued=bool(body.background))
-        input_items = kept(items, request_id_of(request.scope))
+        input_items = kept(items, exchange.request_id)
         if body.background:
             return await in_background(chat, turn, dialect, input_items, stream=body.stream)
         if stored:
-            keep, owner = responses_of(request).keep, owner_of(request.scope)
-            dialect.store = partial(keep, owner, input_items, replaces=begins_anew(request))
+            keep = responses_of(request).keep
+            dialect.store = partial(keep, exchange.owner, input_items, replaces=begins_anew(exchange))
         return await generate(turn, dialect)
 
 
@@ -77,14 +77,15 @@ async def in_background(
     """Answer after the response's beginning has been stored."""
     chat.request.client = None  # the client may leave
     submitted = await submit(turn)
-    background = await responses_of(chat.http).begin(submitted, dialect, items, replaces=begins_anew(chat.http))
+    background = await responses_of(chat.http).begin(submitted, dialect, items, replaces=begins_anew(chat.exchange))
     if stream:
         return KeptResponse(background, ping_interval=chat.state.config.sse_ping_interval)
     return background.response()
 
 
-async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
+async def will_be_stored(incoming: Incoming[ResponsesBody]) -> bool:
     """Raise ApiError for a response that has to be stored, and cannot be."""
+    request, body, exchange = incoming.http, incoming.body, incoming.exchange
     responses = responses_of(request)
     if not responses.stores:
         if body.background:
@@ -95,17 +96,17 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
         return False
     if body.store is False or body.prefetch:
         return False
-    response_id = f"{RESPONSE_PREFIX}{request_id_of(request.scope)}"
+    response_id = f"{RESPONSE_PREFIX}{exchange.request_id}"
     # An id that the server has made is new.
-    may_exist = "x-request-id" in request.headers and not begins_anew(request)
-    if may_exist and await responses.exists(owner_of(request.scope), response_id):
+    may_exist = "x-request-id" in request.headers and not begins_anew(exchange)
+    if may_exist and await responses.exists(exchange.owner, response_id):
         raise id_taken()
     return True
 
 
-def begins_anew(request: Request) -> bool:
+def begins_anew(exchange: Exchange) -> bool:
     """Return whether a process has accepted the request before, which may have stored something of it here."""
-    link = link_of(request.scope)
+    link: WorkerLink | None = exchange.link
     return link is not None and link.is_again
 
 
@@ -114,7 +115,7 @@ async def conversation_of(
 ) -> tuple[list[AnyItem], Incoming[ChatBody]]:
     """Return the input's items, with those that they refer to, and the chat that they continue."""
     request, body = incoming.http, incoming.body
-    responses, owner = responses_of(request), owner_of(request.scope)
+    responses, owner = responses_of(request), incoming.exchange.owner
     before: list[dict[str, Any]] = []
     if body.previous_response_id is not None:
         before = await responses.history(owner, body.previous_response_id)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.exchange import owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import DeletedResponse, InputItemList, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.body import check_include
@@ -46,7 +46,7 @@ async def list_input_items(
         whole_id = response_id + ITEMS
         return await get_response(request, whole_id, stream=stream, starting_after=starting_after, include=include)
     check_include(include)
-    items = await responses_of(request).conversation(owner_of(request.scope), response_id, output=False)
+    items = await responses_of(request).conversation(exchange_of(request.scope).owner, response_id, output=False)
     if order == "desc":
         items.reverse()
     first = 0
@@ -82,7 +82,7 @@ async def get_response(
     include: Include = [],  # noqa: B006
 ) -> Any:
     check_include(include)
-    owner, responses, first = owner_of(request.scope), responses_of(request), starting_after + 1
+    owner, responses, first = exchange_of(request.scope).owner, responses_of(request), starting_after + 1
     background = responses.find(owner, response_id)
     if background is not None:
         interval = state_of(request).config.sse_ping_interval
@@ -104,7 +104,7 @@ async def get_response(
 )
 @router.post("/responses/{response_id:path}/cancel", include_in_schema=False)
 async def cancel_response(request: Request, response_id: str) -> Any:
-    owner, responses = owner_of(request.scope), responses_of(request)
+    owner, responses = exchange_of(request.scope).owner, responses_of(request)
     background = responses.find(owner, response_id)
     if background is not None:
         background.cancel()
@@ -129,7 +129,7 @@ def check_cancelled(status: str) -> None:
 @router.delete("/v1/responses/{response_id:path}", summary="Delete a response", responses=answers(DeletedResponse))
 @router.delete("/responses/{response_id:path}", include_in_schema=False)
 async def delete_response(request: Request, response_id: str) -> Any:
-    await responses_of(request).delete(owner_of(request.scope), response_id)
+    await responses_of(request).delete(exchange_of(request.scope).owner, response_id)
     return DeletedResponse(id=response_id, object="response", deleted=True)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.http.exchange import owner_of
+from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import state_of
@@ -87,7 +87,7 @@ async def get_stream_by_query(request: Request, conv_id: QueryName, start: From 
     responses=STREAM,
 )
 async def get_stream(request: Request, stream_id: PathName, start: From = 0) -> Response:
-    state, owner = state_of(request), owner_of(request.scope)
+    state, owner = state_of(request), exchange_of(request.scope).owner
     kept = state.streams.find(owner, stream_id)
     if kept is None and state.preparing(owner, stream_id):
         raise not_ready()
@@ -115,7 +115,7 @@ async def delete_stream_by_query(request: Request, conv_id: QueryName) -> Respon
 )
 async def delete_stream(request: Request, stream_id: PathName) -> Response:
     """As in llama-server the answer is the same if there is no such stream."""
-    state, owner = state_of(request), owner_of(request.scope)
+    state, owner = state_of(request), exchange_of(request.scope).owner
     for request_of_stream in state.preparing(owner, stream_id):
         state.engine.cancel(request_of_stream)
     kept = state.streams.find(owner, stream_id)
