@@ -94,7 +94,7 @@ class ClientAnswer:
     """An answer on its way to the client, who may have left.
 
     A stream's pieces go to the client's connection as soon as they come, in the callback that has read them: see
-    `WorkerConnection`. Only when the client does not keep up is there something to wait for.
+    `FrontLink`. Only when the client does not keep up is there something to wait for.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:

@@ -61,32 +61,19 @@ class Head:
     def get(self, name: bytes) -> bytes:
         return next((value for key, value in self.headers if key == name), b"")
 
-    @property
-    def is_chunked(self) -> bool:
-        return self.get(b"transfer-encoding") == b"chunked"
-
-
-Take = Callable[[bytes], bool | None]
-"""Takes a piece of a body; returns whether more is welcome at once."""
-
 
 class WorkerConnection(asyncio.Protocol):
     """One request to a process, and its answer. Used in the event loop only.
 
-    The body is handed on in the event loop's callback: a task that were woken for each token would cost more than
-    everything else that happens to it here. A body of an unknown length, such as a link's frames, goes past h11, and
-    never ends in order.
+    Nothing is read while nobody waits for it, so the process notices a client that does not read.
     """
 
     def __init__(self, *, has_body: bool) -> None:
         self._transport: asyncio.Transport  # set when the connection is made
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._plain: bytearray | None = None  # what has come of a body of an unknown length
-        self._done = not has_body  # the body is complete
+        self._has_body = has_body
         self._is_closed = False
         self._was_reset = False
-        self._error: Broken | None = None  # what comes is no body
-        self._take: Take | None = None  # while `flow` waits
         self._news = asyncio.Event()  # set when something has come, or the connection is closed
 
     @classmethod
@@ -119,19 +106,8 @@ class WorkerConnection(asyncio.Protocol):
             transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        if self._plain is None:
-            self._http.receive_data(data)
-        else:
-            self._plain += data
-        if self._take is None:
-            self._transport.pause_reading()
-        else:
-            try:
-                self._hand_on()
-            except Broken as error:
-                self._error = error
-        if self._take is None or self._done or self._error is not None:
-            self._news.set()
+        self._http.receive_data(data)
+        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed, self._was_reset = True, isinstance(exc, ConnectionError)
@@ -145,61 +121,31 @@ class WorkerConnection(asyncio.Protocol):
             if self._is_closed:
                 raise Unread if self._was_reset and not self._http.trailing_data[0] else Broken
             await self._next()
-        head = Head(event.status_code, list(event.headers))
-        if not (head.get(b"content-length") or head.is_chunked or head.status in (204, 304)):
-            self._plain = bytearray(self._http.trailing_data[0])
-        return head
-
-    async def flow(self, take: Take) -> bool:
-        """Hand the body on as it comes; return True when it is complete, and False as soon as `take` does.
-
-        Until it is called again nothing is read, so the process notices a client that does not read. Broken if the body
-        is not complete, or is none.
-        """
-        self._take = take
-        try:
-            self._hand_on()
-            while self._take is not None and not self._done:
-                if self._is_closed or self._error is not None:
-                    raise self._error or Broken
-                await self._next()
-        finally:
-            self._take = None
-        return self._done
+        return Head(event.status_code, list(event.headers))
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Iterate over the body; Broken if it is not complete, or is none."""
-        kept, is_complete = list[bytes](), False
-        while not is_complete:
-            is_complete = await self.flow(kept.append)  # which welcomes no second one at once
-            while kept:
-                yield kept.pop()
+        """Iterate over the body; Broken if it is not complete, is none, or has an unknown length."""
+        while self._has_body and not isinstance(event := self._event(), h11.EndOfMessage):
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif self._is_closed:
+                raise Broken
+            else:
+                await self._next()
 
     async def whole(self) -> bytes:
         return b"".join([piece async for piece in self.pieces()])
-
-    def _hand_on(self) -> None:
-        """Hand on the pieces that have come, as long as they are welcome."""
-        while self._take is not None and not self._done and (piece := self._piece()):
-            if not self._take(piece):
-                self._take = None
-                self._transport.pause_reading()
-
-    def _piece(self) -> bytes:
-        """Return the next piece of the body; empty if there is none now."""
-        if self._plain is not None:
-            piece = bytes(self._plain)
-            self._plain.clear()
-            return piece
-        event = self._event()
-        self._done = isinstance(event, h11.EndOfMessage)
-        return bytes(event.data) if isinstance(event, h11.Data) else b""
 
     def _event(self) -> object:
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
             raise Broken(str(error)) from None
+
+    def _wake(self) -> None:
+        """Have whoever waits take what has come, before more is read."""
+        self._transport.pause_reading()
+        self._news.set()
 
     async def _next(self) -> None:
         """Wait until something has come, or the connection is closed."""
