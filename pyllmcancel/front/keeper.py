@@ -20,6 +20,7 @@ from pyllmcancel.front.spec import Catalog, Command, Spec
 from pyllmcancel.front.upstream import Address
 from pyllmcancel.front.worker import ModelProcess, RemoteWorker, Worker, resident_bytes, why_ended
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.timer import Timer
 
 if TYPE_CHECKING:
     from pyllmcancel.front.remotes import Remotes
@@ -69,7 +70,7 @@ class Keeper:
         self._n_started = 0
         self._fits = Fits(command, folder, check)
         self._measuring = set[asyncio.Task[None]]()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer()
         self.closing = False
         self._reading = asyncio.Lock()
         self._changed = asyncio.Event()  # of one change; the next one has another event
@@ -286,11 +287,9 @@ class Keeper:
             except Exception:  # of one model: what is to be done for the others is lost if it is not done now
                 logger.exception("this could not be done: %s", action)
         self.starting = {name for name in self.starting if self.roster.is_coming(name)}
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         if self.roster.next_at < math.inf:
-            wait = max(0.0, self.roster.next_at - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._act)
+            self._timer.start(max(0.0, self.roster.next_at - time.monotonic()), self._act)
 
     def _place_again(self) -> None:
         """Send requests that wait for a process to another one of their model that takes them."""
@@ -365,8 +364,7 @@ class Keeper:
         """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
         self.closing = True
         self.notify()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         for ticket in [ticket for one in self.roster.replicas.values() for ticket in one.waiting]:
             self._refuse(ticket, *SHUTDOWN)
         for task in self._measuring:

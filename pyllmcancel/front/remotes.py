@@ -20,7 +20,7 @@ from pydantic import Field
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.place import DNS, Place
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Address, Broken, ask
-from pyllmcancel.front.worker import RemoteWorker, Reports
+from pyllmcancel.front.worker import RemoteWorker
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import WORKERS_PATH, Said, checked
 from pyllmcancel.server.host_names import is_address
@@ -28,6 +28,7 @@ from pyllmcancel.server.host_names import is_address
 if TYPE_CHECKING:
     from starlette.types import Scope
 
+    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.place import FrontAddress
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -55,7 +56,7 @@ class Remotes:
 
     def __init__(
         self,
-        keeper: Reports,
+        keeper: Keeper,
         places: Iterable[Place],
         *,
         key: str,

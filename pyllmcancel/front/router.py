@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import re
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from starlette.datastructures import QueryParams
+from starlette.requests import empty_receive
+from starlette.responses import JSONResponse
 
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
@@ -284,10 +285,7 @@ class Router:
         await asyncio.shield(asyncio.wrap_future(request.ended))
         head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
         told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
-        content = json.dumps(head | told).encode()
-        await answer.begin(200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))])
-        await answer.write(content)
-        await answer.end()
+        await JSONResponse(head | told)(answer.scope, empty_receive, answer.send)
 
 
 def query_of(scope: Scope) -> QueryParams:

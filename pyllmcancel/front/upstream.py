@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from ssl import SSLContext
-from typing import Self, TypeVar, cast
+from typing import Self, cast
 
 import h11
 
-C = TypeVar("C", bound="WorkerConnection")
 Headers = list[tuple[bytes, bytes]]
 HEADERS = [(b"content-type", b"application/json"), (b"host", b"localhost")]
 
@@ -84,10 +82,9 @@ class WorkerConnection(asyncio.Protocol):
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"x-worker-key: " + address.key.encode()]
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
-        data, make = b"\r\n".join(lines) + END + body, partial(cls, has_body=method != "HEAD")
-        if address.path is None:
-            return await to_host(address, make, data)
-        return await to_socket(address, make, data)
+        exchange, data = cls(has_body=method != "HEAD"), b"\r\n".join(lines) + END + body
+        await (to_host if address.path is None else to_socket)(address, exchange, data)
+        return exchange
 
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
@@ -154,7 +151,7 @@ class WorkerConnection(asyncio.Protocol):
         await self._news.wait()
 
 
-async def to_socket(address: Address, make: Callable[[], C], data: bytes) -> C:
+async def to_socket(address: Address, exchange: WorkerConnection, data: bytes) -> None:
     """Connect to a Unix socket, and send; OSError if nobody listens."""
     connection, loop = socket.socket(socket.AF_UNIX), asyncio.get_running_loop()
     try:
@@ -163,28 +160,26 @@ async def to_socket(address: Address, make: Callable[[], C], data: bytes) -> C:
         await connect(connection, address.path, loop)
         # Before asyncio's own work for a connection: the process begins while that is done.
         n_sent = connection.send(data)
-        _, exchange = await loop.create_unix_connection(make, sock=connection)
+        await loop.create_unix_connection(lambda: exchange, sock=connection)
     except BaseException:
         connection.close()
         raise
     if n_sent < len(data):
         exchange.write(data[n_sent:])
-    return exchange
 
 
-async def to_host(address: Address, make: Callable[[], C], data: bytes) -> C:
+async def to_host(address: Address, exchange: WorkerConnection, data: bytes) -> None:
     """Connect to another machine, and send; ConnectionError if it cannot be reached."""
     name = address.name if address.tls is not None else None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, exchange = await asyncio.get_running_loop().create_connection(
-                make, address.host, address.port, ssl=address.tls, server_hostname=name
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: exchange, address.host, address.port, ssl=address.tls, server_hostname=name
             )
     except OSError as error:
         raise ConnectionError(str(error) or f"no connection in {CONNECT_SECONDS:g} s") from error
-    keep_looking(exchange._transport.get_extra_info("socket"))
+    keep_looking(transport.get_extra_info("socket"))
     exchange.write(data)
-    return exchange
 
 
 def keep_looking(connection: socket.socket) -> None:

@@ -14,14 +14,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.front.child import Child, Write
+from pyllmcancel.front.child import Child
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
+from pyllmcancel.server.timer import Timer
 from pyllmcancel.system import cpu_time
 
 if TYPE_CHECKING:
+    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.spec import Spec
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -38,26 +40,10 @@ LAST_LINES = 12  # of a process' log, which say why it ended
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
-class Reports(Protocol):
-    """The part of the `Keeper` that workers report to."""
-
-    silence: float
-    write: Write
-
-    def notify(self) -> None: ...
-    def is_ready(self, worker: Worker) -> None: ...
-    def has_answered(self, worker: Worker) -> None: ...
-    def is_stuck(self, worker: Worker) -> None: ...
-    def has_ended(self, process: ModelProcess, status: int) -> None: ...
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
-    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
-    def is_forgotten(self, worker: RemoteWorker) -> None: ...
-
-
 class Worker:
     """Used in the event loop only."""
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
         self.name = name  # its own; empty until it is known
         self.model = model  # that it serves; likewise
         self.address = address  # where it listens, and the key by which it knows the front
@@ -75,6 +61,7 @@ class Worker:
         self._stopped = False  # set by `stop`
         self._wanted = asyncio.Event()  # set to have it asked at once
         self._pause = LOOK_LATER  # seconds until it is asked otherwise
+        self._stuck = Timer()
         self._task = asyncio.create_task(self._live(), name=f"worker {name or address.host}")
 
     @property
@@ -118,7 +105,7 @@ class Worker:
         except (OSError, Broken, ValueError) as error:
             why, silent = str(error) or "does not answer", isinstance(error, TimeoutError)
         finally:
-            self._stuck.cancel()
+            self._stuck.stop()
         if why and not self._stopped:
             self._is_away(why, silent=silent)
 
@@ -130,8 +117,7 @@ class Worker:
         used = None if self.pid is None else cpu_time(self.pid)
         if is_late and used == before and (self.is_ready or used is not None):
             self._keeper.is_stuck(self)
-        later = asyncio.get_running_loop().call_later
-        self._stuck = later(STUCK_SECONDS, lambda: self._watch_for_stuck(used, is_late=True))
+        self._stuck.start(STUCK_SECONDS, lambda: self._watch_for_stuck(used, is_late=True))
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         """Take what it says of itself when it serves."""
@@ -155,11 +141,11 @@ class ModelProcess(Worker):
     """One life of a model's process, whose command has `environment` beside the variables of this one."""
 
     def __init__(
-        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Reports
+        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self._child = Child(command, self._take_lines, environment)
-        self._killing: asyncio.TimerHandle | None = None
+        self._killing = Timer()
         super().__init__(spec.worker, spec.name, address, keeper)
         self._pause = LOOK_EVERY
 
@@ -180,8 +166,7 @@ class ModelProcess(Worker):
             self.lines.append(f"the process could not be started: {error}")
         finally:
             looking.cancel()
-            if self._killing is not None:
-                self._killing.cancel()
+            self._killing.stop()
             with suppress(OSError):  # the next server removes it
                 assert self.address.path is not None
                 self.address.path.unlink(missing_ok=True)
@@ -201,24 +186,19 @@ class ModelProcess(Worker):
         if kill or again or not self._stopped:  # a second signal ends drains
             self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)
             self._child.signal(signal.SIGCONT)  # one that was stopped would not end before its patience is over
-            self._kill_after(0.0 if kill else patience)
+            self._killing.start(0.0 if kill else patience, self._kill)
         self._stopped = True
-
-    def _kill_after(self, seconds: float) -> None:
-        if self._killing is not None:
-            self._killing.cancel()
-        self._killing = asyncio.get_running_loop().call_later(seconds, self._kill)
 
     def _kill(self) -> None:
         """Kill the process, again and again: it may not have been there yet."""
         self._child.signal(signal.SIGKILL)
-        self._kill_after(LOOK_EVERY)
+        self._killing.start(LOOK_EVERY, self._kill)
 
 
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Reports) -> None:
+    def __init__(self, address: Address, keeper: Keeper) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -25,7 +25,7 @@ from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.embeddings import routes as embeddings_routes
-from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
+from pyllmcancel.server.from_front import WORKER_PATH, FromFront, act_on
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
@@ -195,5 +195,6 @@ def add_middleware(app: FastAPI, config: ServerConfig, keys: KeyRing) -> None:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
     app.add_middleware(PlainHeads)
     if config.worker_key is not None:
-        app.add_middleware(FrontLinks, links=app.state.server.links)
-        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=Messages(app.state.responses))
+        app.add_middleware(FrontLinks, engine=lambda: app.state.server.engine)
+        act = partial(act_on, app.state.responses)
+        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=act)
