@@ -17,7 +17,7 @@ from pyllmcancel import __version__
 from pyllmcancel.front import feed
 from pyllmcancel.front import routes as models_routes
 from pyllmcancel.front.router import Router
-from pyllmcancel.server import page
+from pyllmcancel.server import page, routes_health
 from pyllmcancel.server.app import add_middleware, all_routes
 from pyllmcancel.server.batches import routes as batches_routes
 from pyllmcancel.server.batches.running import Batches
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.listening import Listener
     from pyllmcancel.server.running.key_rotation import Hangups
+    from pyllmcancel.server.state import Healthy, Unhealthy
     from pyllmcancel.server.streams.kept import KeptAnswer
     from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
@@ -66,6 +67,7 @@ class FrontState:
     engine: FrontRequests
     workers: Workers
     streams: KeptAnswers[KeptAnswer]
+    keeper: Keeper
     n_ctx: int = 0
     model_name: str = ""
 
@@ -73,6 +75,20 @@ class FrontState:
         """Return the requests that no process has accepted, and whose stream will have this name."""
         coming = [(one, one.keeping) for one in self.engine.coming(owner)]
         return [one for one, keeping in coming if keeping is not None and stream in (keeping.name, one.id)]
+
+    def health(self, **_to_front: bool) -> Healthy | Unhealthy:
+        """Return whether requests can be served, as a server of one model does."""
+        status, models = self.keeper.health, self.keeper.roster.replicas.values()
+        if status == "draining":
+            return {"status": status, "error": None}
+        if status == "loading":
+            starting = (one.progress for one in self.keeper.processes.values() if one.model in self.keeper.starting)
+            least = min((progress or 0.0 for progress in starting), default=0.0)
+            return {"status": status, "error": None, "stage": "loading", "progress": least}
+        if self.config.shared:  # no key is needed here, and owners must not learn of each other
+            return {"status": status}
+        waiting, running = sum(len(one.waiting) for one in models), sum(len(one.running) for one in models)
+        return {"status": status, "waiting": waiting, "running": running}
 
 
 def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None = None) -> FastAPI:
@@ -83,7 +99,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     router, remotes = Router(keeper, config, paths), keeper.remotes
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
     keys = KeyRing(config.api_keys, config.admin_api_keys)
-    state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams)
+    state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams, keeper=keeper)
     kept = store or (None if config.storage is None else Store(*config.storage))
 
     @asynccontextmanager
@@ -107,7 +123,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
             await workers.wait_closed()
 
     ours = (
-        *(models_routes.router, feed.router, requests_routes.router),
+        *(models_routes.router, routes_health.router, feed.router, requests_routes.router),
         *(streams_routes.router, batches_routes.router, page.router),
     )
     routers = (*ours, page.live_router) if config.ui else ours
@@ -140,9 +156,9 @@ class FrontServer(SupervisedServer):
     """uvicorn, which ends after the models' processes have: they end the requests, each with its proper answer."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
-        self._keeper: Keeper = app.state.router.keeper
         self._state: FrontState = app.state.server
-        super().__init__(config, connections, hangups, self._state, lambda: self._keeper.health)
+        super().__init__(config, connections, hangups, self._state, lambda: self._state.keeper.health)
+        self._keeper = self._state.keeper
         self._reporting: asyncio.Task[None] | None = None
 
     def announce(self, listeners: Sequence[socket.socket]) -> None:

@@ -85,11 +85,10 @@ class Replica:
     state: State = State.UNLOADED
     is_measured: bool = False  # `need` was measured since it was loaded last, or cannot be
     is_measuring: bool = False  # this is being found out
-    asked: bool = False  # it was asked for by itself, so that its load goes on without a request
     waiting: dict[Ticket, None] = field(default_factory=dict)  # the requests that wait for it, the oldest first
     running: set[Ticket] = field(default_factory=set)  # those that it has, each until its computation has ended
     yields: bool = False
-    asked_at: float = 0.0
+    asked_at: float = math.inf  # when it was asked for by itself, so that its load goes on without a request
     started_at: float = 0.0
     loaded_at: float = 0.0
     load_seconds: float = 0.0
@@ -106,7 +105,7 @@ class Replica:
 
     @property
     def wanted(self) -> bool:
-        return self.asked or not all(ticket.claim.idle for ticket in self.waiting)
+        return self.asked_at < math.inf or not all(ticket.claim.idle for ticket in self.waiting)
 
     @property
     def is_busy(self) -> bool:
@@ -121,8 +120,7 @@ class Replica:
     @property
     def since(self) -> float:
         """The arrival of its oldest wish."""
-        oldest = next((ticket.arrived for ticket in self.waiting if not ticket.claim.idle), math.inf)
-        return min(oldest, self.asked_at if self.asked else math.inf)
+        return min(self.asked_at, *(ticket.arrived for ticket in self.waiting if not ticket.claim.idle), math.inf)
 
     def is_refused(self, now: float) -> bool:
         """Return whether it has failed lately, so that requests for it are refused at once."""
@@ -147,8 +145,8 @@ class Replica:
         """Somebody asks for the model by itself."""
         if self.state is State.FAILED:
             self.forgive()
-        if not self.asked and self.state is not State.LOADED:
-            self.asked, self.asked_at = True, now
+        if self.state is not State.LOADED:
+            self.asked_at = min(now, self.asked_at)
 
     def forgive(self) -> None:
         self.state, self.tries, self.retry_at, self.why = State.UNLOADED, 0, -math.inf, ""
@@ -157,7 +155,7 @@ class Replica:
         """The process serves, with this number of requests at once."""
         if self.state is State.LOADING:
             self.state, self.slots = State.LOADED, slots
-            self.asked = self.asleep = self.drains = False
+            self.asked_at, self.asleep, self.drains = math.inf, False, False
             self.loaded_at = self.used_at = now
             self.load_seconds = now - self.started_at
 

@@ -25,6 +25,7 @@ from pyllmcancel.front.preferences import fields_of, seconds_in, take_preference
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.replica import Claim
 from pyllmcancel.front.requests import FrontRequests
+from pyllmcancel.front.routes import own_props
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import body_of
@@ -104,6 +105,8 @@ class Router:
             await self._to_response(found, message, answer)
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
+        elif path == "/props" and (own := own_props(self.keeper, is_named="model" in query_of(scope))) is not None:
+            await JSONResponse(own)(scope, empty_receive, answer.send)
         else:
             spec = await self.named(query_of(scope).get("model"))
             await exchange_with_each(message, [self.serving(spec)], answer)
