@@ -139,7 +139,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     app.state.server, app.state.router = state, router
     open_store = None if kept is None else lambda: kept
     query = b"" if keeper.idle_loads else b"autoload=false"
-    app.state.batches = batches = Batches(app, lambda: sum(one.n_slots for one in keeper.ready()), open_store, query)
+    app.state.batches = batches = Batches(app, lambda: keeper.n_slots, open_store, query)
     app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
     app.router.default = router
     page.page_files()

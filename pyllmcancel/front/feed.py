@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
@@ -147,14 +147,11 @@ class ModelsFeed(Response):
     async def _relay(self, worker: Worker, send: Send) -> None:
         """Send the worker's feed, again and again from its beginning if it is cut."""
         while worker in self._keeper.ready():
-            with suppress(Broken, OSError, ValueError):
-                begun = await replace(self._message, target=self._target(worker)).begin(worker.address)
-                try:
-                    if (await begun.head()).status == 200:
-                        async for events in whole_events(begun.pieces()):
-                            await self._write(send, IDS.sub(b"", events))
-                finally:
-                    begun.close()
+            message = replace(self._message, target=self._target(worker))
+            with suppress(Broken, OSError, ValueError), closing(await message.begin(worker.address)) as begun:
+                if (await begun.head()).status == 200:
+                    async for events in whole_events(begun.pieces()):
+                        await self._write(send, IDS.sub(b"", events))
             await asyncio.sleep(RETRY)  # it may listen until its very end
 
     def _target(self, worker: Worker) -> bytes:

@@ -20,7 +20,7 @@ from pydantic import Field
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.place import DNS, Place
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Address, Broken, ask
-from pyllmcancel.front.worker import RemoteWorker
+from pyllmcancel.front.worker import RemoteWorker, Reports
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import WORKERS_PATH, Said, checked
 from pyllmcancel.server.host_names import is_address
@@ -28,7 +28,6 @@ from pyllmcancel.server.host_names import is_address
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.place import FrontAddress
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -56,7 +55,7 @@ class Remotes:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: Reports,
         places: Iterable[Place],
         *,
         key: str,

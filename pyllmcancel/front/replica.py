@@ -74,7 +74,7 @@ class Replica:
 
     name: str
     of: str = ""  # the model whose process it is
-    slots: float = 1  # the number of requests that it computes at once
+    slots: int = 1  # the number of requests that it computes at once
     is_remote: bool = False  # a worker elsewhere, which is neither started nor ended here, and takes no room
     is_listed: bool = True  # it is among the processes of its model, as those are configured now
     is_stuck: bool = False  # it computes nothing, and does not answer
@@ -151,7 +151,7 @@ class Replica:
     def forgive(self) -> None:
         self.state, self.tries, self.retry_at, self.why = State.UNLOADED, 0, -math.inf, ""
 
-    def loaded(self, now: float, slots: float = 1) -> None:
+    def loaded(self, now: float, slots: int = 1) -> None:
         """The process serves, with this number of requests at once."""
         if self.state is State.LOADING:
             self.state, self.slots = State.LOADED, slots

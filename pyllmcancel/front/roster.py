@@ -168,7 +168,7 @@ class Roster:
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
 
-    def came(self, name: str, of: str, now: float, slots: float) -> None:
+    def came(self, name: str, of: str, now: float, slots: int) -> None:
         """A worker elsewhere serves a model; the one of that name, if there was one before."""
         replica = self.replicas.get(name)
         if replica is not None and replica.of != of:

@@ -16,6 +16,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import empty_receive
 from starlette.responses import JSONResponse
 
+from pyllmcancel import __version__
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each
@@ -25,7 +26,6 @@ from pyllmcancel.front.preferences import fields_of, seconds_in, take_preference
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.replica import Claim
 from pyllmcancel.front.requests import FrontRequests
-from pyllmcancel.front.routes import own_props
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import body_of
@@ -105,7 +105,7 @@ class Router:
             await self._to_response(found, message, answer)
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
-        elif path == "/props" and (own := own_props(self.keeper, is_named="model" in query_of(scope))) is not None:
+        elif path == "/props" and (own := self._own_props(is_named="model" in query_of(scope))) is not None:
             await JSONResponse(own)(scope, empty_receive, answer.send)
         else:
             spec = await self.named(query_of(scope).get("model"))
@@ -255,6 +255,28 @@ class Router:
         return unknown_model(name, list(self.keeper.catalog.specs))
 
     # -- all models ---------------------------------------------------------------------------------------------------
+
+    def _own_props(self, *, is_named: bool) -> dict[str, Any] | None:
+        """Return what llama-server's router says of itself; None if a model is to say it: a named one, or the only one
+        if it serves.
+        """
+        specs = list(self.keeper.catalog.specs.values())
+        only = specs[0] if len(specs) == 1 else None
+        if is_named if only is None else self.keeper.serving(only) is not None:
+            return None
+        most = self.keeper.roster.most
+        told: dict[str, Any] = {
+            "role": "router",
+            "max_instances": 0 if most == math.inf else most,
+            "models_autoload": self.keeper.autoload,
+            "model_alias": "pyllmcancel",
+            "model_path": "none",
+            "default_generation_settings": {"params": {}, "n_ctx": 0},
+            "build_info": f"b-pyllmcancel-{__version__}",
+        }
+        if only is not None:
+            told["is_sleeping"] = any(one.asleep for one in self.keeper.workers(only.name))
+        return told
 
     def _serving_any(self) -> list[Worker]:
         """Return the workers that serve; ApiError if there is none."""

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pyllmcancel import __version__
-from pyllmcancel.front.everywhere import answers_of
+from pyllmcancel.front.everywhere import in_time
 from pyllmcancel.front.forwarding import ForwardedRequest
 from pyllmcancel.front.places import COMES
 from pyllmcancel.front.preferences import fields_in
 from pyllmcancel.front.replica import State
 from pyllmcancel.front.spec import replica_of
+from pyllmcancel.front.upstream import whole_of
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyllmcancel.front.replica import Replica
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.spec import Spec
+    from pyllmcancel.front.upstream import Head
+    from pyllmcancel.front.worker import Worker
 
 router = APIRouter()
 
@@ -194,34 +196,18 @@ def anthropic_page(entries: list[Entry]) -> Entry:
     return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
 
 
-def own_props(keeper: Keeper, *, is_named: bool) -> Entry | None:
-    """Return what llama-server's router says of itself; None if a model is to say it: a named one, or the only one."""
-    specs = list(keeper.catalog.specs.values())
-    only = specs[0] if len(specs) == 1 else None
-    if is_named if only is None else keeper.serving(only) is not None:
-        return None
-    most = keeper.roster.most
-    told: Entry = {
-        "role": "router",
-        "max_instances": 0 if most == float("inf") else most,
-        "models_autoload": keeper.autoload,
-        "model_alias": "pyllmcancel",
-        "model_path": "none",
-        "default_generation_settings": {"params": {}, "n_ctx": 0},
-        "build_info": f"b-pyllmcancel-{__version__}",
-    }
-    return told if only is None else told | {"is_sleeping": shown_of(keeper, only).asleep}
-
-
 @router.get("/metrics")
 async def metrics(request: Request, format: MetricsFormat = None) -> Response:  # noqa: A002 - each process reads it
     """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several; and
     those of streams, which are kept here.
     """
     check_may_see_all(request)
-    keeper = router_of(request).keeper
-    found = await answers_of(keeper.ready(), ForwardedRequest.of(request.scope, b""), request.scope)
-    texts = dict[str, str]()
+    keeper, message = router_of(request).keeper, ForwardedRequest.of(request.scope, b"")
+
+    async def answer_of(worker: Worker) -> tuple[Worker, Head, bytes]:
+        return worker, *await whole_of(await message.begin(worker.address))
+
+    found, texts = await in_time(keeper.ready(), request.scope, answer_of), dict[str, str]()
     for worker, _, content in (one for one in found if one[1].status == 200):
         replica = f',replica="{worker.replica}"' if len(keeper.workers(worker.model)) > 1 else ""
         texts[f'model="{escaped(worker.model)}"{replica}'] = content.decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLContext
@@ -220,7 +220,5 @@ async def ask(
 
 async def whole_of(exchange: WorkerConnection) -> tuple[Head, bytes]:
     """Return the whole answer, and close the connection."""
-    try:
+    with closing(exchange):
         return await exchange.head(), await exchange.whole()
-    finally:
-        exchange.close()

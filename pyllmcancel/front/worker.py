@@ -13,17 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyllmcancel.front.child import Child
+from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
 from pyllmcancel.server.timer import Timer
 from pyllmcancel.system import cpu_time
 
 if TYPE_CHECKING:
-    from pyllmcancel.front.keeper import Keeper
     from pyllmcancel.front.spec import Spec
 
 logger = logging.getLogger("pyllmcancel.front")
@@ -40,10 +38,25 @@ LAST_LINES = 12  # of a process' log, which say why it ended
 LINE = re.compile(r"(?:[\d:.]+ [A-Z]+ +pyllmcancel[\w.]*: |pyllmcancel: )?(?:the model could not be loaded: )?")
 
 
+class Reports(Protocol):
+    """The part of the `Keeper` that workers report to."""
+
+    silence: float
+    write: Write
+
+    def notify(self) -> None: ...
+    def has_answered(self, worker: Worker, slots: int) -> None: ...
+    def is_stuck(self, worker: Worker) -> None: ...
+    def has_ended(self, process: ModelProcess, status: int) -> None: ...
+    def has_come(self, worker: RemoteWorker, names: list[str], slots: int) -> None: ...
+    def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
+    def is_forgotten(self, worker: RemoteWorker) -> None: ...
+
+
 class Worker:
     """Used in the event loop only."""
 
-    def __init__(self, name: str, model: str, address: Address, keeper: Keeper) -> None:
+    def __init__(self, name: str, model: str, address: Address, keeper: Reports) -> None:
         self.name = name  # its own; empty until it is known
         self.model = model  # that it serves; likewise
         self.address = address  # where it listens, and the key by which it knows the front
@@ -51,7 +64,6 @@ class Worker:
         self.progress: float | None = None  # the share of the load that is done; None before it tells
         self.stage = "loading"
         self._told: Any = None  # of its load, when that was asked for last
-        self.n_slots = 1  # the number of requests that it computes at once, once it serves
         self.is_ready = False
         self.clock_ahead = 0.0  # the seconds that its monotonic clock has more than this process'
         self.answered_at = time.monotonic()  # when it last said how it is
@@ -141,7 +153,7 @@ class ModelProcess(Worker):
     """One life of a model's process, whose command has `environment` beside the variables of this one."""
 
     def __init__(
-        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Keeper
+        self, spec: Spec, address: Address, command: Sequence[str], environment: Mapping[str, str], keeper: Reports
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self._child = Child(command, self._take_lines, environment)
@@ -176,9 +188,8 @@ class ModelProcess(Worker):
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         self.answered_at = time.monotonic()
         if not (self.is_ready or self._stopped):
-            self.is_ready, self.n_slots, self._pause = True, int(told.get("slots", 1)), LOOK_LATER
-            self._keeper.is_ready(self)
-        self._keeper.has_answered(self)
+            self.is_ready, self._pause = True, LOOK_LATER
+        self._keeper.has_answered(self, int(told.get("slots", 1)))
 
     def stop(self, *, kill: bool = False, patience: float, again: bool = False) -> None:
         """End the process, at once or after a drain of `patience` seconds. Idempotent: only `again` ends a drain."""
@@ -198,7 +209,7 @@ class ModelProcess(Worker):
 class RemoteWorker(Worker):
     """A worker at an address: it is neither started nor ended here."""
 
-    def __init__(self, address: Address, keeper: Keeper) -> None:
+    def __init__(self, address: Address, keeper: Reports) -> None:
         super().__init__("", "", address, keeper)
         self._logged = ""  # what the log has said of it last
         self._boot = ""  # of its present start
@@ -223,10 +234,10 @@ class RemoteWorker(Worker):
         if not self.is_ready:
             head, body = await ask(self.address, MODELS)
             entry = json.loads(body)["data"][0]
-            self.n_slots, self.is_ready, self._logged = slots, True, ""
+            self.is_ready, self._logged = True, ""
             self.name = self.name or head.get(SERVED_BY).decode("latin-1")
-            self._keeper.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
-        self._keeper.has_answered(self)
+            self._keeper.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])), slots)
+        self._keeper.has_answered(self, slots)
 
     def _is_away(self, why: str, *, silent: bool = False) -> None:
         if self._logged != why:
@@ -254,12 +265,3 @@ def why_ended(name: str, status: int, lines: Collection[str], *, was_loading: bo
     last = reason_in(next((line for line in reversed(list(lines)) if line.strip()), ""))
     how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
     return f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}", last
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the memory that a process has, its mapped files included; 0 if the system does not say."""
-    try:
-        fields = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in fields.splitlines() if line.startswith("VmRSS:")), 0)
