@@ -127,28 +127,28 @@ class Router:
         exchange = exchange_of(scope)
         request: Any = exchange.request or self.requests.arrive(**plain_origin(Request(scope)))
         exchange.request = None  # its relay ends it
-        relay = Relay(self.requests, request, RelayedAnswer(scope, send, request))
+        relay = Relay(self.requests, request, message, RelayedAnswer(scope, send, request))
         with watched(receive, relay.client_left):
-            task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")
+            task = asyncio.create_task(self._relayed(relay, scope), name=f"relay {request.id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             await relay.until_done(task)
         if relay.kept is not None and relay.kept.response is not None:
             await relay.kept.response(scope, receive, send)
 
-    async def _relayed(self, message: ForwardedRequest, relay: Relay, scope: Scope) -> None:
+    async def _relayed(self, relay: Relay, scope: Scope) -> None:
         """Have a request computed, which may go on after its client's call, and write its ending, if nobody has."""
         request, ended_by = relay.request, None
         try:
             self.requests.take_over(request, relay.pass_cancel_on)
-            await self._read(scope, message, relay)
+            await self._read(scope, relay)
             relay.settle(self.streams)
             outlives = request.is_background or relay.kept is not None
             connection = None if outlives else connection_of(scope)
             # A client that has vanished, or does not read, cancels its request.
             cancel = partial(self.requests.cancel, request)
             with nullcontext() if connection is None else connection.answering(cancel):
-                await self._computed(message, relay)
+                await self._computed(relay)
         except Exception as error:
             ended_by = error
             if not relay.done.is_set():
@@ -158,10 +158,10 @@ class Router:
         finally:
             self.requests.leave(request, ended_by, relay.status)
 
-    async def _read(self, scope: Scope, message: ForwardedRequest, relay: Relay) -> None:
+    async def _read(self, scope: Scope, relay: Relay) -> None:
         """Read what the request asks of the front. Its model and its groups are known from now on."""
         request = relay.request
-        fields = await fields_of(message.body)
+        fields = await fields_of(relay.message.body)
         query = query_of(scope)
         spec = await self.named(fields.get("model", query.get("model")))
         grouped = self._paths.get(scope["path"], False)
@@ -180,15 +180,15 @@ class Router:
             usual = math.inf if request.is_idle else seconds
             relay.ends_after(min(seconds_in(fields, deadline), usual), deadline)
 
-    async def _computed(self, message: ForwardedRequest, relay: Relay) -> None:
-        request = relay.request
+    async def _computed(self, relay: Relay) -> None:
+        request, message = relay.request, relay.message
         n_bytes = len(message.body)
         stale = frozenset(self.requests.moved.get((request.owner, request.previous), ()))
         idle = request.is_idle and not self.keeper.idle_loads
         claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale, idle)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
-            while (ended := await self._sent(claim, message, relay)) is not None:
+            while (ended := await self._sent(claim, relay)) is not None:
                 request.process = None
                 claim = claim._replace(avoids=claim.avoids | {ended.name})
                 if not self.keeper.has_other(claim):
@@ -200,7 +200,7 @@ class Router:
             if message.is_kept and n_bytes > SMALL_BODY:
                 self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, message: ForwardedRequest, relay: Relay) -> Worker | None:
+    async def _sent(self, claim: Claim, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket = self.keeper.want(claim)
         try:
@@ -213,7 +213,7 @@ class Router:
             if (previous := relay.request.previous) is not None:
                 await bring(self.keeper.ready(), self.requests.moved, relay.request.owner, previous, process)
             try:
-                await relay.through(message, process, extra)
+                await relay.through(process, extra)
             except Lost:
                 return process
             return None
