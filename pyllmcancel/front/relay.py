@@ -101,12 +101,10 @@ class Relay:
             if not self.request.ended.done():
                 self.kept.kept.expect_reader()
             return
-        self._answer.drop()
+        self._answer.complete = True
         if not self.request.is_background or self.request.is_coming:
             self._requests.cancel(self.request, CancelReason.DISCONNECT)
-            return
-        self._answer.complete = True  # nothing more is written
-        if self._link is not None:
+        elif self._link is not None:
             self._link.pass_on = None
 
     def pass_cancel_on(self) -> None:
