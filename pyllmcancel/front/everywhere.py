@@ -111,9 +111,7 @@ async def replied(worker: Worker, message: Message) -> Part | None:
     """Return the worker's reply to a message; None if it does not answer in time, ApiError if it refuses."""
     content = message.model_dump_json().encode()
     try:
-        head, body = await ask(
-            worker.address, WORKER_PATH.encode(), body=content, method="POST", seconds=DEADLINE_SECONDS
-        )
+        head, body = await ask(worker.address, WORKER_PATH, content, seconds=DEADLINE_SECONDS)
         if head.status == 200:
             return Part.model_validate_json(body)
         error = json.loads(body)["error"]

@@ -208,8 +208,7 @@ class Registering:
                 if not is_address(host):
                     host = (await resolved(host))[0]
                 address = Address(self._key, host=host, port=self._place.port, tls=self._tls, name=self._place.host)
-                content = said.model_dump_json().encode()
-                head, _ = await ask(address, WORKERS_PATH.encode(), body=content, method="POST")
+                head, _ = await ask(address, WORKERS_PATH, said.model_dump_json().encode())
             if head.status != 200:
                 wrong_key = head.status == 401
                 why = "it does not take the worker key" if wrong_key else f"it answers with status {head.status}"

@@ -204,18 +204,11 @@ async def connect(connection: socket.socket, path: Path, loop: asyncio.AbstractE
             return
 
 
-async def ask(
-    address: Address,
-    target: bytes,
-    headers: Iterable[tuple[bytes, bytes]] = HEADERS,
-    body: bytes = b"",
-    *,
-    method: str = "GET",
-    seconds: float = 5.0,
-) -> tuple[Head, bytes]:
-    """Return the whole answer to a request; Broken, OSError or TimeoutError if there is none."""
+async def ask(address: Address, target: str, body: bytes = b"", *, seconds: float = 5.0) -> tuple[Head, bytes]:
+    """Return the whole answer to a GET, or to a POST of a body; Broken, OSError or TimeoutError if there is none."""
+    method = "POST" if body else "GET"
     async with asyncio.timeout(seconds):
-        return await whole_of(await WorkerConnection.begin(address, method, target, headers, body))
+        return await whole_of(await WorkerConnection.begin(address, method, target.encode(), HEADERS, body))
 
 
 async def whole_of(exchange: WorkerConnection) -> tuple[Head, bytes]:
