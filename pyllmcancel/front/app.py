@@ -18,20 +18,17 @@ from pyllmcancel.front import feed
 from pyllmcancel.front import routes as models_routes
 from pyllmcancel.front.router import Router
 from pyllmcancel.server import page, routes_health
-from pyllmcancel.server.app import add_middleware, all_routes
+from pyllmcancel.server.app import add_layers, all_routes
 from pyllmcancel.server.batches import routes as batches_routes
 from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.from_front import WORKERS_PATH, Keyed
 from pyllmcancel.server.http.api_keys import KeyRing
-from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.connections import Connections
-from pyllmcancel.server.http.error_handlers import add_error_handlers
 from pyllmcancel.server.http.listening import url_of
 from pyllmcancel.server.http.protocol import uvicorn_config
 from pyllmcancel.server.http.workers import Workers, post
 from pyllmcancel.server.limits import WORKERS
-from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.supervised import SupervisedServer
@@ -142,11 +139,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     app.state.batches = batches = Batches(app, lambda: keeper.n_slots, open_store, query)
     app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
     app.router.default = router
-    page.page_files()
-    add_error_handlers(app)
-    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
-    app.add_middleware(Arriving, paths=paths)
-    add_middleware(app, config, state.keys)
+    add_layers(app, config, state.keys, paths)
     if remotes is not None:
         app.add_middleware(Keyed, path=WORKERS_PATH, key=remotes.key, act=remotes.register)
     return app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -131,11 +131,7 @@ def create_app(
     app.state.server, app.state.responses = state, responses
     open_store = None if storage is None else lambda: responses.store
     app.state.batches = batches = Batches(app, lambda: config.engine.parallel, open_store)
-    page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
-    add_error_handlers(app)
-    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
-    app.add_middleware(Arriving, paths=arriving_paths(app.routes))
-    add_middleware(app, config, state.keys)
+    add_layers(app, config, state.keys, arriving_paths(app.routes))
     describe(app, config)
     return app
 
@@ -174,8 +170,15 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
             await asyncio.to_thread(source.close)
 
 
-def add_middleware(app: FastAPI, config: ServerConfig, keys: KeyRing) -> None:
-    """Add the outer layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
+def add_layers(app: FastAPI, config: ServerConfig, keys: KeyRing, paths: Mapping[str, bool]) -> None:
+    """Add the outer layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave.
+
+    `paths` are those of `Arriving`.
+    """
+    page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
+    add_error_handlers(app)
+    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
+    app.add_middleware(Arriving, paths=paths)
     if config.api_keys or config.worker_key is not None:
         app.add_middleware(ApiKeys, ring=keys)
     origins = AllowedOrigins(config.cors_origins)
