@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.hub.names import model_files
 from pyllmcancel.parts import PART, files_of
+
+PROJECTOR = "mmproj"  # llama.cpp's files for pictures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,4 +179,6 @@ def models_in(folder: Path) -> list[tuple[str, Path]]:
 
 def is_model(path: Path) -> bool:
     """Return whether the file is that of a model, or the first of its parts."""
-    return path.is_file() and any(model_files([path.name]))
+    part = PART.fullmatch(path.name)
+    is_first = part is None or int(part["index"]) == 1
+    return path.suffix.lower() == ".gguf" and is_first and not path.name.startswith(PROJECTOR) and path.is_file()
