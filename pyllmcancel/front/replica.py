@@ -77,7 +77,7 @@ class Replica:
     slots: int = 1  # the number of requests that it computes at once
     is_remote: bool = False  # a worker elsewhere, which is neither started nor ended here, and takes no room
     is_listed: bool = True  # it is among the processes of its model, as those are configured now
-    is_stuck: bool = False  # it computes nothing, and does not answer
+    is_stuck: bool = False  # it computes nothing, and has not answered since
     renews: bool = False  # it is to be started anew
     drains: bool = False  # from then on until it serves again: it gets no new requests
     need: int = 0  # the bytes that it takes, or will take
@@ -162,5 +162,4 @@ class Replica:
     def went(self, now: float, why: str) -> None:
         """A worker elsewhere cannot be used. Its requests go on as long as their connections do."""
         self.state, self.failed_at, self.why = State.UNLOADED, now, why
-        self.is_stuck = False
         self.running.clear()

@@ -142,7 +142,6 @@ class Roster:
     def ended(self, replica: Replica, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The process has ended, for the reason `why` if nobody asked for it; `hopeless` if another one would, too."""
         state, replica.state = replica.state, State.UNLOADED
-        replica.is_stuck = False
         replica.is_measured = False
         replica.running.clear()  # their connections are closed, and each has its error
         replica.renews = False
@@ -179,7 +178,6 @@ class Roster:
             self._workers.setdefault(of, []).append(replica)
         replica.state, replica.slots, replica.why = State.LOADED, slots, ""
         replica.loaded_at = replica.used_at = now
-        replica.is_stuck = False
         for one in [one for one in self.workers(of) if one.is_remote and not one.is_listed]:
             self.forget(one)  # it was there for its name only
 
