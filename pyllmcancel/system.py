@@ -103,12 +103,12 @@ def limit_memory(mib: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def memory_in_use(field: int) -> int | None:
-    """Return the bytes of this process: 0 all, 1 resident; None if unknown.
+def memory_in_use(field: int, pid: int | str = "self") -> int | None:
+    """Return the bytes of a process: 0 all, 1 resident, mapped files included; None if unknown.
 
     `getrusage` is not used, because its peak includes the process that started this one.
     """
     try:
-        return int(Path("/proc/self/statm").read_text().split()[field]) * mmap.PAGESIZE
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[field]) * mmap.PAGESIZE
     except OSError:
         return None

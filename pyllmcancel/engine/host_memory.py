@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.engine.cell_layout import MAX_CHOSEN, cell_bytes, cell_layout
 from pyllmcancel.errors import PlacementError
+from pyllmcancel.parts import files_of
 from pyllmcancel.placement import gib
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-PART = re.compile(r"(?P<whole>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 # Quantizations that are often published, and their bits for each weight in a model of several billion.
 BITS = {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "Q3_K_M": 3.9, "Q2_K": 3.4}
 CGROUPS = Path("/sys/fs/cgroup")
@@ -144,15 +143,6 @@ def fitting(n_params: int, available: int) -> str:
         return f"This model would fit as {names[0]}, with {gib(int(n_params * BITS[names[0]] / 8))}"
     billions = available * 8 / BITS["Q4_K_M"] / 1e9
     return f"No usual quantization of this model would fit; a model of {billions:.1f} billion weights as Q4_K_M would"
-
-
-def files_of(path: Path) -> list[Path]:
-    """Return the files of a model: one, or all parts."""
-    part = PART.fullmatch(path.name)
-    if part is None:
-        return [path]
-    count = int(part["count"])
-    return [path.with_name(f"{part['whole']}-{i:05}-of-{part['count']}.gguf") for i in range(1, count + 1)]
 
 
 def file_size(path: Path) -> int:

@@ -23,10 +23,11 @@ from pyllmcancel.engine.draft_model import DraftModel
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.heads import Heads, n_states
-from pyllmcancel.engine.host_memory import available_memory, file_size, files_of
+from pyllmcancel.engine.host_memory import available_memory, file_size
 from pyllmcancel.engine.state_identity import HASHES, state_identity
 from pyllmcancel.errors import LoadCancelled, UsageError, error_text
 from pyllmcancel.models import packaged_model_path
+from pyllmcancel.parts import files_of
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.scheduling.disk_floor import DiskFloor
 from pyllmcancel.scheduling.prefix_folder import PrefixFolder

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from pyllmcancel.engine.host_memory import files_of
 from pyllmcancel.models import packaged_model_path
+from pyllmcancel.parts import files_of
 from pyllmcancel.pausing import Pause, no_pause
 
 if TYPE_CHECKING:

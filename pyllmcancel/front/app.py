@@ -17,21 +17,18 @@ from pyllmcancel import __version__
 from pyllmcancel.front import feed
 from pyllmcancel.front import routes as models_routes
 from pyllmcancel.front.router import Router
-from pyllmcancel.server import page
-from pyllmcancel.server.app import add_middleware, all_routes
+from pyllmcancel.server import page, routes_health
+from pyllmcancel.server.app import add_layers, all_routes
 from pyllmcancel.server.batches import routes as batches_routes
 from pyllmcancel.server.batches.running import Batches
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.from_front import WORKERS_PATH, Keyed
 from pyllmcancel.server.http.api_keys import KeyRing
-from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.connections import Connections
-from pyllmcancel.server.http.error_handlers import add_error_handlers
 from pyllmcancel.server.http.listening import url_of
 from pyllmcancel.server.http.protocol import uvicorn_config
 from pyllmcancel.server.http.workers import Workers, post
 from pyllmcancel.server.limits import WORKERS
-from pyllmcancel.server.preparing import Arriving
 from pyllmcancel.server.requests import routes as requests_routes
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.server.running.supervised import SupervisedServer
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.listening import Listener
     from pyllmcancel.server.running.key_rotation import Hangups
+    from pyllmcancel.server.state import Healthy, Unhealthy
     from pyllmcancel.server.streams.kept import KeptAnswer
     from pyllmcancel.server.streams.kept_answers import KeptAnswers
 
@@ -66,6 +64,7 @@ class FrontState:
     engine: FrontRequests
     workers: Workers
     streams: KeptAnswers[KeptAnswer]
+    keeper: Keeper
     n_ctx: int = 0
     model_name: str = ""
 
@@ -73,6 +72,20 @@ class FrontState:
         """Return the requests that no process has accepted, and whose stream will have this name."""
         coming = [(one, one.keeping) for one in self.engine.coming(owner)]
         return [one for one, keeping in coming if keeping is not None and stream in (keeping.name, one.id)]
+
+    def health(self, **_to_front: bool) -> Healthy | Unhealthy:
+        """Return whether requests can be served, as a server of one model does."""
+        status, models = self.keeper.health, self.keeper.roster.replicas.values()
+        if status == "draining":
+            return {"status": status, "error": None}
+        if status == "loading":
+            starting = (one.progress for one in self.keeper.processes.values() if one.model in self.keeper.starting)
+            least = min((progress or 0.0 for progress in starting), default=0.0)
+            return {"status": status, "error": None, "stage": "loading", "progress": least}
+        if self.config.shared:  # no key is needed here, and owners must not learn of each other
+            return {"status": status}
+        waiting, running = sum(len(one.waiting) for one in models), sum(len(one.running) for one in models)
+        return {"status": status, "waiting": waiting, "running": running}
 
 
 def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None = None) -> FastAPI:
@@ -83,7 +96,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     router, remotes = Router(keeper, config, paths), keeper.remotes
     workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
     keys = KeyRing(config.api_keys, config.admin_api_keys)
-    state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams)
+    state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams, keeper=keeper)
     kept = store or (None if config.storage is None else Store(*config.storage))
 
     @asynccontextmanager
@@ -107,7 +120,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
             await workers.wait_closed()
 
     ours = (
-        *(models_routes.router, feed.router, requests_routes.router),
+        *(models_routes.router, routes_health.router, feed.router, requests_routes.router),
         *(streams_routes.router, batches_routes.router, page.router),
     )
     routers = (*ours, page.live_router) if config.ui else ours
@@ -123,14 +136,10 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     app.state.server, app.state.router = state, router
     open_store = None if kept is None else lambda: kept
     query = b"" if keeper.idle_loads else b"autoload=false"
-    app.state.batches = batches = Batches(app, lambda: sum(one.n_slots for one in keeper.ready()), open_store, query)
+    app.state.batches = batches = Batches(app, lambda: keeper.n_slots, open_store, query)
     app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
     app.router.default = router
-    page.page_files()
-    add_error_handlers(app)
-    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
-    app.add_middleware(Arriving, paths=paths)
-    add_middleware(app, config, state.keys)
+    add_layers(app, config, state.keys, paths)
     if remotes is not None:
         app.add_middleware(Keyed, path=WORKERS_PATH, key=remotes.key, act=remotes.register)
     return app
@@ -140,9 +149,9 @@ class FrontServer(SupervisedServer):
     """uvicorn, which ends after the models' processes have: they end the requests, each with its proper answer."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
-        self._keeper: Keeper = app.state.router.keeper
         self._state: FrontState = app.state.server
-        super().__init__(config, connections, hangups, self._state, lambda: self._keeper.health)
+        super().__init__(config, connections, hangups, self._state, lambda: self._state.keeper.health)
+        self._keeper = self._state.keeper
         self._reporting: asyncio.Task[None] | None = None
 
     def announce(self, listeners: Sequence[socket.socket]) -> None:

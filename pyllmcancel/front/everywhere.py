@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.front.forwarding import kept, process_ended
-from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Head, ask, whole_of
+from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Head, ask
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import WORKER_PATH, Message, Part
 from pyllmcancel.server.http.exchange import exchange_of
@@ -36,8 +36,14 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
 
     ApiError if none has it, as far as can be known, and one that may have it does not answer.
     """
+
+    async def begun(worker: Worker) -> tuple[WorkerConnection, Head]:
+        exchange = await message.begin(worker.address)
+        stack.callback(exchange.close)
+        return exchange, await exchange.head()
+
     with ExitStack() as stack:
-        answering = await in_time(workers, answer.scope, lambda one: begun_by(one, message, stack))
+        answering = await in_time(workers, answer.scope, begun)
         chosen = next((one for one in answering if one[1].status != NOT_FOUND), None)
         if chosen is None and len(answering) == len(workers):
             chosen = answering[0]
@@ -68,24 +74,6 @@ async def in_time(workers: Sequence[Worker], scope: Scope, ask_one: Callable[[Wo
             return None
 
     return [one for one in await asyncio.gather(*map(asked, workers)) if one is not None]
-
-
-async def begun_by(worker: Worker, message: ForwardedRequest, stack: ExitStack) -> tuple[WorkerConnection, Head]:
-    """Return a worker's answer, of which the head has come, and which is closed with `stack`."""
-    exchange = await message.begin(worker.address)
-    stack.callback(exchange.close)
-    return exchange, await exchange.head()
-
-
-async def answers_of(
-    workers: Sequence[Worker], message: ForwardedRequest, scope: Scope
-) -> list[tuple[Worker, Head, bytes]]:
-    """Return the whole answers of the workers that answer in time."""
-
-    async def answer_of(worker: Worker) -> tuple[Worker, Head, bytes]:
-        return worker, *await whole_of(await message.begin(worker.address))
-
-    return await in_time(workers, scope, answer_of)
 
 
 async def bring(
@@ -123,9 +111,7 @@ async def replied(worker: Worker, message: Message) -> Part | None:
     """Return the worker's reply to a message; None if it does not answer in time, ApiError if it refuses."""
     content = message.model_dump_json().encode()
     try:
-        head, body = await ask(
-            worker.address, WORKER_PATH.encode(), body=content, method="POST", seconds=DEADLINE_SECONDS
-        )
+        head, body = await ask(worker.address, WORKER_PATH, content, seconds=DEADLINE_SECONDS)
         if head.status == 200:
             return Part.model_validate_json(body)
         error = json.loads(body)["error"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.datastructures import QueryParams
 
@@ -26,12 +26,11 @@ from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Broken
 from pyllmcancel.server.answer_events import SSE_HEADERS
 from pyllmcancel.server.dialect import PING
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import until_left
 from pyllmcancel.server.http.exchange import exchange_of
-from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.live.events import TYPES
-from pyllmcancel.server.live.routes import Types, named_types, unknown_replica
+from pyllmcancel.server.live.feed import too_many_readers
+from pyllmcancel.server.live.routes import ReplicaName, Types, named_types, unknown_replica
 from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import request_entry
 from pyllmcancel.server.requests.visible import See, may_see_all
@@ -59,11 +58,10 @@ MAX_EVENT = 1 << 24  # bytes
 
 
 router = APIRouter()
-Name = Annotated[str | None, Query(max_length=MAX_NAME)]
 
 
 @router.get("/v1/events")
-async def follow_events(request: Request, see: See, types: Types = None, replica: Name = None) -> Response:
+async def follow_events(request: Request, see: See, types: Types = None, replica: ReplicaName = None) -> Response:
     if replica is not None and all(one.replica != replica for one in router_of(request).keeper.ready()):
         raise unknown_replica()
     return ModelsFeed(request, named_types(types, (*TYPES, MODELS)), see.owner, replica)
@@ -99,8 +97,7 @@ class ModelsFeed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._seats.take(self._owner):
-            message = "the feed has too many readers (--max-event-clients)"
-            raise ApiError(503, message, "server_error", code="too_many_readers")
+            raise too_many_readers()
         try:
             await until_left(scope, receive, asyncio.create_task(self._send(send), name="send the models' feed"))
         finally:
@@ -147,14 +144,11 @@ class ModelsFeed(Response):
     async def _relay(self, worker: Worker, send: Send) -> None:
         """Send the worker's feed, again and again from its beginning if it is cut."""
         while worker in self._keeper.ready():
-            with suppress(Broken, OSError, ValueError):
-                begun = await replace(self._message, target=self._target(worker)).begin(worker.address)
-                try:
-                    if (await begun.head()).status == 200:
-                        async for events in whole_events(begun.pieces()):
-                            await self._write(send, IDS.sub(b"", events))
-                finally:
-                    begun.close()
+            message = replace(self._message, target=self._target(worker))
+            with suppress(Broken, OSError, ValueError), closing(await message.begin(worker.address)) as begun:
+                if (await begun.head()).status == 200:
+                    async for events in whole_events(begun.pieces()):
+                        await self._write(send, IDS.sub(b"", events))
             await asyncio.sleep(RETRY)  # it may listen until its very end
 
     def _target(self, worker: Worker) -> bytes:

@@ -94,13 +94,13 @@ class ClientAnswer:
     """An answer on its way to the client, who may have left.
 
     A stream's pieces go to the client's connection as soon as they come, in the callback that has read them: see
-    `WorkerConnection`. Only when the client does not keep up is there something to wait for.
+    `FrontLink`. Only when the client does not keep up is there something to wait for.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
         self.head: Head | None = None  # set when the answer has begun
-        self.complete = False
+        self.complete = False  # nothing more is written
         self.send = send
         self._connection = connection_of(scope)
         self._last = BLANK
@@ -108,10 +108,6 @@ class ClientAnswer:
     def redirect(self, send: Send) -> None:
         """Have the rest of the answer sent elsewhere."""
         self.send, self._connection = send, None
-
-    def drop(self) -> None:
-        """Send nothing more: the client has left."""
-        self.redirect(nowhere)
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin the answer; ApiError, and nothing is sent, if it is a stream to keep and too many are kept."""
@@ -269,10 +265,6 @@ class KeptSend:
 
     async def break_off(self, write: Write | None, error: Exception) -> None:
         """The task has done so."""
-
-
-async def nowhere(_message: Message) -> None:
-    """Send nothing."""
 
 
 def is_stream(headers: Headers) -> bool:

@@ -18,8 +18,10 @@ from pyllmcancel.front.replica import Claim, Replica, State, Ticket
 from pyllmcancel.front.roster import Action, Admit, Measure, Refuse, Roster, Start, Stop
 from pyllmcancel.front.spec import Catalog, Command, Spec
 from pyllmcancel.front.upstream import Address
-from pyllmcancel.front.worker import ModelProcess, RemoteWorker, Worker, resident_bytes, why_ended
+from pyllmcancel.front.worker import ModelProcess, RemoteWorker, Worker, why_ended
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.timer import Timer
+from pyllmcancel.system import memory_in_use
 
 if TYPE_CHECKING:
     from pyllmcancel.front.remotes import Remotes
@@ -69,7 +71,7 @@ class Keeper:
         self._n_started = 0
         self._fits = Fits(command, folder, check)
         self._measuring = set[asyncio.Task[None]]()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer()
         self.closing = False
         self._reading = asyncio.Lock()
         self._changed = asyncio.Event()  # of one change; the next one has another event
@@ -152,6 +154,11 @@ class Keeper:
         """Return the workers that serve."""
         return [one for one in self.processes.values() if one.is_ready]
 
+    @property
+    def n_slots(self) -> int:
+        """The number of requests that are computed at once now."""
+        return sum(one.slots for one in self.roster.replicas.values() if one.state is State.LOADED)
+
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def want(self, claim: Claim) -> Ticket:
@@ -194,15 +201,14 @@ class Keeper:
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
-    def is_ready(self, worker: Worker) -> None:
+    def has_answered(self, worker: Worker, slots: int) -> None:
         replica = self.replica(worker.name)
-        replica.loaded(time.monotonic(), worker.n_slots)
-        replica.lines = []
-        logger.info("%s is loaded after %.1f s", worker.name, replica.load_seconds)
-
-    def has_answered(self, worker: Worker) -> None:
+        if replica.state is State.LOADING:
+            replica.loaded(time.monotonic(), slots)
+            replica.lines = []
+            logger.info("%s is loaded after %.1f s", worker.name, replica.load_seconds)
         self._leaving.pop(worker, None)
-        self.replica(worker.name).is_stuck = False
+        replica.is_stuck = False
         self._measure(worker)
         self._act()
 
@@ -213,11 +219,11 @@ class Keeper:
         self._act()
 
     def _measure(self, process: Worker) -> None:
-        taken = 0 if process.pid is None else resident_bytes(process.pid)
+        taken = 0 if process.pid is None else memory_in_use(1, process.pid)
         # A mapped file is read when it is used, and so are cells.
         spec = self.catalog.workers.get(process.name)
         expected = 0 if spec is None else max(spec.size, self._fits.known(spec))
-        self.replica(process.name).need = max(taken, expected)
+        self.replica(process.name).need = max(taken or 0, expected)
 
     def has_ended(self, process: ModelProcess, status: int) -> None:
         name, model = process.name, self.replica(process.name)
@@ -239,7 +245,7 @@ class Keeper:
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
 
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None:
+    def has_come(self, worker: RemoteWorker, names: list[str], slots: int) -> None:
         """Let a worker elsewhere serve the model of these names."""
         spec = self.catalog.serve(names)
         former = self.processes.get(worker.name)
@@ -251,7 +257,7 @@ class Keeper:
             worker.name = worker.shown
         worker.model = spec.name
         self.processes[worker.name] = worker
-        self.roster.came(worker.name, spec.name, time.monotonic(), worker.n_slots)
+        self.roster.came(worker.name, spec.name, time.monotonic(), slots)
         logger.info("%s serves %s", worker.shown, spec.name)
         self._act()
 
@@ -286,11 +292,9 @@ class Keeper:
             except Exception:  # of one model: what is to be done for the others is lost if it is not done now
                 logger.exception("this could not be done: %s", action)
         self.starting = {name for name in self.starting if self.roster.is_coming(name)}
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         if self.roster.next_at < math.inf:
-            wait = max(0.0, self.roster.next_at - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._act)
+            self._timer.start(max(0.0, self.roster.next_at - time.monotonic()), self._act)
 
     def _place_again(self) -> None:
         """Send requests that wait for a process to another one of their model that takes them."""
@@ -365,8 +369,7 @@ class Keeper:
         """Refuse the requests that wait, and end all processes after their drain. Idempotent."""
         self.closing = True
         self.notify()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         for ticket in [ticket for one in self.roster.replicas.values() for ticket in one.waiting]:
             self._refuse(ticket, *SHUTDOWN)
         for task in self._measuring:

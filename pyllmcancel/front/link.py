@@ -6,10 +6,10 @@ See `pyllmcancel.server.behind`. Bodies go on to the client in the event loop's 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from pyllmcancel.front.upstream import Broken, WorkerConnection
-from pyllmcancel.server.behind import BODY, HEAD, MARK, STATE
+from pyllmcancel.front.upstream import Broken, Head, WorkerConnection
+from pyllmcancel.server.behind import BODY, HEAD, LINK, MARK, STATE
 from pyllmcancel.server.delivered import Delivered
 
 Frame = tuple[bytes, bytes]
@@ -39,15 +39,27 @@ class Frames:
 
 
 class FrontLink(WorkerConnection):
-    """A connection whose answer is frames; `delivered` follows what the answer's client gets."""
+    """A connection whose answer is frames; `delivered` follows what the answer's client gets.
+
+    Bodies are passed on in the callback that has read them: a task that were woken for each token would cost more than
+    everything else that happens to it here.
+    """
 
     def __init__(self, *, has_body: bool) -> None:
         super().__init__(has_body=has_body)
         self.delivered = Delivered()
-        self._frames = Frames()
+        self._frames: Frames | None = None  # once the head has said that they come
         self._read: deque[Frame] = deque()
+        self._error: Broken | None = None  # what comes is no frame
         # Takes a piece of the answer's body, when there is nothing before it; returns False if it can take no more now.
         self.pass_on: Callable[[bytes], bool] | None = None
+
+    async def head(self) -> Head:
+        head = await super().head()
+        if head.get(LINK) == b"1":
+            self._frames = Frames()
+            self.data_received(self._http.trailing_data[0])
+        return head
 
     async def next(self) -> Frame:
         """Return the next frame that was not passed on; Broken if the process has ended, or sends what is none.
@@ -55,15 +67,28 @@ class FrontLink(WorkerConnection):
         An empty piece of the body says that its client does not keep up.
         """
         while not self._read:
-            await self.flow(self._sort)
+            if self._is_closed or self._error is not None:
+                raise self._error or Broken
+            await self._next()
         return self._read.popleft()
 
     def command(self, command: bytes) -> None:
         """Have the process act on a command, after what it got before."""
         self.write(command + b"\n")
 
-    def _sort(self, data: bytes) -> bool:
-        for kind, content in self._frames.feed(data):
+    def data_received(self, data: bytes) -> None:
+        if self._frames is None:
+            super().data_received(data)
+            return
+        try:
+            self._sort(self._frames.feed(data))
+        except Broken as error:
+            self._error = error
+        if self._read or self._error is not None:
+            self._wake()
+
+    def _sort(self, frames: Iterable[Frame]) -> None:
+        for kind, content in frames:
             if kind == MARK:
                 if self.delivered.note_mark(content):
                     self.pass_on = None  # what comes is an error, and may not be the last word
@@ -76,4 +101,3 @@ class FrontLink(WorkerConnection):
                 self._read.insert(place, (kind, content))
             else:
                 self._read.append((kind, content))
-        return not self._read

@@ -48,19 +48,20 @@ MOST_UNREAD = 2  # processes that may close its connection unread
 class Relay:
     """Used in the event loop only."""
 
-    def __init__(self, requests: FrontRequests, request: FrontRequest, answer: RelayedAnswer) -> None:
+    def __init__(
+        self, requests: FrontRequests, request: FrontRequest, message: ForwardedRequest, answer: RelayedAnswer
+    ) -> None:
         self.request = request
+        self.message = message  # as its processes get it
         self.kept: KeptSend | None = None  # sends the answer if that can be taken up again
         self._has_left = False  # the client
         self._is_settled = False  # what becomes of the request without its client is known
         self._requests = requests
         self._answer = answer
         self._link: FrontLink | None = None
-        self._is_accepted = False  # by the present process
         self._was_accepted = False  # by any process, which may have stored something of it
         self.done = asyncio.Event()  # set when the client has its answer, or may read it, or has left
         self._n_lost = self._n_unread = 0  # processes
-        self._has_body = True  # that could be sent to another process
         self._is_given_away = False  # by its process, which ends in order
         # The time-out of the present wait, which a cancel starts, and its seconds.
         self._limit: tuple[asyncio.Timeout, float] | None = None
@@ -100,12 +101,10 @@ class Relay:
             if not self.request.ended.done():
                 self.kept.kept.expect_reader()
             return
-        self._answer.drop()
-        if not (self.request.is_background and self._is_accepted):
+        self._answer.complete = True
+        if not self.request.is_background or self.request.is_coming:
             self._requests.cancel(self.request, CancelReason.DISCONNECT)
-            return
-        self._answer.complete = True  # nothing more is written
-        if self._link is not None:
+        elif self._link is not None:
             self._link.pass_on = None
 
     def pass_cancel_on(self) -> None:
@@ -130,7 +129,7 @@ class Relay:
         """Cancel the request so long after its arrival, as its process does; for `Deadline.QUEUE` unless accepted."""
 
         def act() -> None:
-            if deadline is Deadline.ALL or self.request.status in (RequestStatus.PREPARING, RequestStatus.LOADING):
+            if deadline is Deadline.ALL or self.request.is_coming:
                 self._requests.cancel(self.request, CancelReason.DEADLINE, deadline)
 
         if seconds < math.inf:
@@ -176,14 +175,14 @@ class Relay:
 
     # -- in its process -----------------------------------------------------------------------------------------------
 
-    async def through(self, message: ForwardedRequest, process: Worker, extra: Headers) -> None:
+    async def through(self, process: Worker, extra: Headers) -> None:
         """Have the process compute the request, and send its answer, with `extra` headers, to the client.
 
         Lost if the process was lost, and another one can take the request, or go on with the answer. ApiError if none
         can, or if no more connections can be opened. RequestCancelled if the client is to get this answer, and has none
         yet. ClientLeft.
         """
-        head = self._answer.delivered.as_head()
+        message, head = self.message, self._answer.delivered.as_head()
         arrived = arrival_header(self._answer.scope, process.clock_ahead)
         headers = [*message.headers, (ARRIVED, arrived), (LINK, b"%d" % len(head))]
         headers += [(AGAIN, b"1")] if self._was_accepted else []
@@ -195,7 +194,7 @@ class Relay:
         except OSError as error:
             why = f"no connection to the model: {error.strerror}"
             raise ApiError(503, why, "server_error", code="overloaded") from error
-        self.request.process, self._is_accepted, self._is_given_away = process, False, False
+        self.request.process, self._is_given_away = process, False
         self._requests.moved.get(self.request.response, set()).discard(process.name)
         self._link, link.delivered = link, self._answer.delivered
         process.on_leave.add(self._leave_process)
@@ -203,7 +202,7 @@ class Relay:
             if self.request.cancellation.requested:  # while the connection was made
                 self.pass_cancel_on()
             if not message.is_kept:
-                message.body, self._has_body = b"", False
+                message.body = b""
             idle = nullcontext() if process.pid is None else self._requests.computed(self.request, link.command)
             with idle:
                 await self._follow(link, extra)
@@ -228,7 +227,7 @@ class Relay:
         request = self.request
         is_answered = self._answer.complete and not request.is_background
         is_over = request.cancellation.requested or request.ended.done() or is_answered
-        return not is_over and self._has_body and self._answer.delivered.can_go_on
+        return not is_over and self.message.is_kept and self._answer.delivered.can_go_on
 
     async def _follow(self, link: FrontLink, extra: Headers) -> None:
         head = await self._within(DEADLINE_SECONDS, link.head())
@@ -238,7 +237,7 @@ class Relay:
             await self._answer.finish()
             return
         is_answered = False
-        while not (is_answered and (self.request.ended.done() or not self._is_accepted)):
+        while not (is_answered and (self.request.ended.done() or self.request.is_coming)):
             kind, content = await self._within(DEADLINE_SECONDS, link.next())
             if self._link is None:  # it has left the process
                 raise Broken
@@ -259,14 +258,14 @@ class Relay:
                 self._learn(kind, content)
 
     async def _begin(self, link: FrontLink, status: int, headers: Headers, extra: Headers) -> None:
-        if not (self._is_accepted or self.request.cancellation.requested):
+        if self.request.is_coming and not self.request.cancellation.requested:
             self._requests.arrivals.end_work(self.request)  # it is refused
         await self._answer.begin_as(link, status, headers, extra)
 
     def _learn(self, kind: bytes, content: bytes) -> None:
         told = json.loads(content)
         if kind == ACCEPTED:
-            self._is_accepted = self._was_accepted = True
+            self._was_accepted = True
             names, size, adapters, promise = told
             self._requests.note_accepted(self.request, Names(*names))
             self.request.take_size(size, adapters)
@@ -297,7 +296,7 @@ class Relay:
         reason = self.request.cancellation.reason
         self._answer.delivered.lose_rest()
         self._answer.held.clear()
-        if isinstance(error, Unread) and reason is None and self._has_body and self._n_unread < MOST_UNREAD:
+        if isinstance(error, Unread) and reason is None and self.message.is_kept and self._n_unread < MOST_UNREAD:
             self._n_unread += 1
             raise Lost from None
         if self._can_go_on and (self._is_given_away or self._n_lost < MOST_LOST):
@@ -318,7 +317,6 @@ class Relay:
         moved.setdefault(self.request.response, set()).add(self.request.process.name)
         if self.request.status is not RequestStatus.PREPARING:
             self.request.status = RequestStatus.LOADING  # until the next process accepts it
-        self._is_accepted = False
 
     async def break_off(self, error: Exception) -> None:
         """End the request, and the client's answer, if that has begun; else raise the error."""

@@ -204,9 +204,14 @@ class Registering:
         why: str | None = None
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                status = await self._status_of(said.model_dump_json().encode())
-            if status != 200:
-                why = "it does not take the worker key" if status == 401 else f"it answers with status {status}"
+                host = self._place.host
+                if not is_address(host):
+                    host = (await resolved(host))[0]
+                address = Address(self._key, host=host, port=self._place.port, tls=self._tls, name=self._place.host)
+                head, _ = await ask(address, WORKERS_PATH, said.model_dump_json().encode())
+            if head.status != 200:
+                wrong_key = head.status == 401
+                why = "it does not take the worker key" if wrong_key else f"it answers with status {head.status}"
         except (OSError, Broken, ValueError) as error:
             why = str(error) or "it does not answer"
         if why != self._logged:
@@ -216,14 +221,6 @@ class Registering:
                 worker_logger.info("registered at the front %s", shown)
             else:
                 worker_logger.warning("this worker cannot register at the front %s: %s", shown, why)
-
-    async def _status_of(self, content: bytes) -> int:
-        host = self._place.host
-        if not is_address(host):
-            host = (await resolved(host))[0]
-        address = Address(self._key, host=host, port=self._place.port, tls=self._tls, name=self._place.host)
-        head, _ = await ask(address, WORKERS_PATH.encode(), body=content, method="POST")
-        return head.status
 
     async def leave(self) -> None:
         """Tell the front that this server ends: it gets no more requests."""

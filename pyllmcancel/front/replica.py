@@ -74,10 +74,10 @@ class Replica:
 
     name: str
     of: str = ""  # the model whose process it is
-    slots: float = 1  # the number of requests that it computes at once
+    slots: int = 1  # the number of requests that it computes at once
     is_remote: bool = False  # a worker elsewhere, which is neither started nor ended here, and takes no room
     is_listed: bool = True  # it is among the processes of its model, as those are configured now
-    is_stuck: bool = False  # it computes nothing, and does not answer
+    is_stuck: bool = False  # it computes nothing, and has not answered since
     renews: bool = False  # it is to be started anew
     drains: bool = False  # from then on until it serves again: it gets no new requests
     need: int = 0  # the bytes that it takes, or will take
@@ -85,11 +85,10 @@ class Replica:
     state: State = State.UNLOADED
     is_measured: bool = False  # `need` was measured since it was loaded last, or cannot be
     is_measuring: bool = False  # this is being found out
-    asked: bool = False  # it was asked for by itself, so that its load goes on without a request
     waiting: dict[Ticket, None] = field(default_factory=dict)  # the requests that wait for it, the oldest first
     running: set[Ticket] = field(default_factory=set)  # those that it has, each until its computation has ended
     yields: bool = False
-    asked_at: float = 0.0
+    asked_at: float = math.inf  # when it was asked for by itself, so that its load goes on without a request
     started_at: float = 0.0
     loaded_at: float = 0.0
     load_seconds: float = 0.0
@@ -106,7 +105,7 @@ class Replica:
 
     @property
     def wanted(self) -> bool:
-        return self.asked or not all(ticket.claim.idle for ticket in self.waiting)
+        return self.asked_at < math.inf or not all(ticket.claim.idle for ticket in self.waiting)
 
     @property
     def is_busy(self) -> bool:
@@ -121,8 +120,7 @@ class Replica:
     @property
     def since(self) -> float:
         """The arrival of its oldest wish."""
-        oldest = next((ticket.arrived for ticket in self.waiting if not ticket.claim.idle), math.inf)
-        return min(oldest, self.asked_at if self.asked else math.inf)
+        return min(self.asked_at, *(ticket.arrived for ticket in self.waiting if not ticket.claim.idle), math.inf)
 
     def is_refused(self, now: float) -> bool:
         """Return whether it has failed lately, so that requests for it are refused at once."""
@@ -147,22 +145,21 @@ class Replica:
         """Somebody asks for the model by itself."""
         if self.state is State.FAILED:
             self.forgive()
-        if not self.asked and self.state is not State.LOADED:
-            self.asked, self.asked_at = True, now
+        if self.state is not State.LOADED:
+            self.asked_at = min(now, self.asked_at)
 
     def forgive(self) -> None:
         self.state, self.tries, self.retry_at, self.why = State.UNLOADED, 0, -math.inf, ""
 
-    def loaded(self, now: float, slots: float = 1) -> None:
+    def loaded(self, now: float, slots: int = 1) -> None:
         """The process serves, with this number of requests at once."""
         if self.state is State.LOADING:
             self.state, self.slots = State.LOADED, slots
-            self.asked = self.asleep = self.drains = False
+            self.asked_at, self.asleep, self.drains = math.inf, False, False
             self.loaded_at = self.used_at = now
             self.load_seconds = now - self.started_at
 
     def went(self, now: float, why: str) -> None:
         """A worker elsewhere cannot be used. Its requests go on as long as their connections do."""
         self.state, self.failed_at, self.why = State.UNLOADED, now, why
-        self.is_stuck = False
         self.running.clear()

@@ -65,6 +65,11 @@ class FrontRequest(Request):
         """The owner and the id by which its answer can be found later, if it is a response that is stored."""
         return self.owner, f"{RESPONSE_PREFIX}{self.id}"
 
+    @property
+    def is_coming(self) -> bool:
+        """True as long as its present process has not accepted it, or it has none."""
+        return self.status in (RequestStatus.PREPARING, RequestStatus.LOADING)
+
     def take_size(self, size: list[Any], adapters: list[tuple[int, float]]) -> None:
         """Take what a process says of a request that it has accepted."""
         self._n_prompt_tokens, self._n, self._max_tokens = size
@@ -180,8 +185,7 @@ class FrontRequests:
 
     def coming(self, owner: str | None) -> list[FrontRequest]:
         """Return the requests that no process has accepted; an owner's, or everybody's for None."""
-        here = (RequestStatus.PREPARING, RequestStatus.LOADING)
-        return [one for one in self.registry.requests(owner) if isinstance(one, FrontRequest) and one.status in here]
+        return [one for one in self.registry.requests(owner) if isinstance(one, FrontRequest) and one.is_coming]
 
     def ahead_of(self, request: Request | RequestSummary) -> Ahead | None:
         """Return what is ahead of a request: those that wait for the same model, or what its process says."""

@@ -127,7 +127,7 @@ class Roster:
 
     def unload(self, replica: Replica, why: str) -> None:
         """Somebody wants the model's room back: all who wait for it are refused."""
-        replica.asked = replica.asleep = replica.renews = replica.drains = False
+        replica.asked_at, replica.asleep, replica.renews, replica.drains = math.inf, False, False, False
         self._refuse_all(replica, why)
         if replica.state in (State.LOADING, State.LOADED):
             self._stop(replica, kill=replica.state is State.LOADING)
@@ -142,18 +142,15 @@ class Roster:
     def ended(self, replica: Replica, now: float, why: str = "", *, hopeless: bool = False) -> None:
         """The process has ended, for the reason `why` if nobody asked for it; `hopeless` if another one would, too."""
         state, replica.state = replica.state, State.UNLOADED
-        replica.is_stuck = False
         replica.is_measured = False
         replica.running.clear()  # their connections are closed, and each has its error
         replica.renews = False
-        if replica.drains:
-            replica.asked, replica.asked_at = True, now
+        if replica.drains or state is State.LOADED:
+            replica.asked_at = now  # it is to come back, even if nobody waits
         if state is State.ENDING:
             return
-        if state is State.LOADED:
-            replica.asked, replica.asked_at = True, now  # it is to come back, even if nobody waits
-            if now - replica.loaded_at > LONG_LIFE:
-                replica.tries = 0
+        if state is State.LOADED and now - replica.loaded_at > LONG_LIFE:
+            replica.tries = 0
         replica.tries += 1
         replica.why = why
         if hopeless or replica.tries >= TRIES:
@@ -163,14 +160,14 @@ class Roster:
 
     def failed(self, replica: Replica, now: float, why: str) -> None:
         """The model, which has no process, cannot be loaded."""
-        replica.state, replica.failed_at, replica.asked, replica.why = State.FAILED, now, False, why
+        replica.state, replica.failed_at, replica.asked_at, replica.why = State.FAILED, now, math.inf, why
         for one in self.workers(replica.of):  # the others go on as they are
             one.renews = one.drains = False
         self._refuse_all(replica, why)
 
     # -- workers elsewhere --------------------------------------------------------------------------------------------
 
-    def came(self, name: str, of: str, now: float, slots: float) -> None:
+    def came(self, name: str, of: str, now: float, slots: int) -> None:
         """A worker elsewhere serves a model; the one of that name, if there was one before."""
         replica = self.replicas.get(name)
         if replica is not None and replica.of != of:
@@ -181,7 +178,6 @@ class Roster:
             self._workers.setdefault(of, []).append(replica)
         replica.state, replica.slots, replica.why = State.LOADED, slots, ""
         replica.loaded_at = replica.used_at = now
-        replica.is_stuck = False
         for one in [one for one in self.workers(of) if one.is_remote and not one.is_listed]:
             self.forget(one)  # it was there for its name only
 
@@ -265,7 +261,7 @@ class Roster:
             if self._fits(replica, [one for one in others if one.pinned]):
                 self._make_room(replica, others, now, stops=not is_open)
                 return False
-            replica.asked = False
+            replica.asked_at = math.inf
             self._refuse_all(replica, self._too_large(replica))
             return True
         if is_open:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import re
@@ -14,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from starlette.datastructures import QueryParams
+from starlette.requests import empty_receive
+from starlette.responses import JSONResponse
 
+from pyllmcancel import __version__
 from pyllmcancel.cancellation import Deadline
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.front.everywhere import bring, exchange_with_each
@@ -103,6 +105,8 @@ class Router:
             await self._to_response(found, message, answer)
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
+        elif path == "/props" and (own := self._own_props(is_named="model" in query_of(scope))) is not None:
+            await JSONResponse(own)(scope, empty_receive, answer.send)
         else:
             spec = await self.named(query_of(scope).get("model"))
             await exchange_with_each(message, [self.serving(spec)], answer)
@@ -123,28 +127,28 @@ class Router:
         exchange = exchange_of(scope)
         request: Any = exchange.request or self.requests.arrive(**plain_origin(Request(scope)))
         exchange.request = None  # its relay ends it
-        relay = Relay(self.requests, request, RelayedAnswer(scope, send, request))
+        relay = Relay(self.requests, request, message, RelayedAnswer(scope, send, request))
         with watched(receive, relay.client_left):
-            task = asyncio.create_task(self._relayed(message, relay, scope), name=f"relay {request.id}")
+            task = asyncio.create_task(self._relayed(relay, scope), name=f"relay {request.id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             await relay.until_done(task)
         if relay.kept is not None and relay.kept.response is not None:
             await relay.kept.response(scope, receive, send)
 
-    async def _relayed(self, message: ForwardedRequest, relay: Relay, scope: Scope) -> None:
+    async def _relayed(self, relay: Relay, scope: Scope) -> None:
         """Have a request computed, which may go on after its client's call, and write its ending, if nobody has."""
         request, ended_by = relay.request, None
         try:
             self.requests.take_over(request, relay.pass_cancel_on)
-            await self._read(scope, message, relay)
+            await self._read(scope, relay)
             relay.settle(self.streams)
             outlives = request.is_background or relay.kept is not None
             connection = None if outlives else connection_of(scope)
             # A client that has vanished, or does not read, cancels its request.
             cancel = partial(self.requests.cancel, request)
             with nullcontext() if connection is None else connection.answering(cancel):
-                await self._computed(message, relay)
+                await self._computed(relay)
         except Exception as error:
             ended_by = error
             if not relay.done.is_set():
@@ -154,10 +158,10 @@ class Router:
         finally:
             self.requests.leave(request, ended_by, relay.status)
 
-    async def _read(self, scope: Scope, message: ForwardedRequest, relay: Relay) -> None:
+    async def _read(self, scope: Scope, relay: Relay) -> None:
         """Read what the request asks of the front. Its model and its groups are known from now on."""
         request = relay.request
-        fields = await fields_of(message.body)
+        fields = await fields_of(relay.message.body)
         query = query_of(scope)
         spec = await self.named(fields.get("model", query.get("model")))
         grouped = self._paths.get(scope["path"], False)
@@ -176,15 +180,15 @@ class Router:
             usual = math.inf if request.is_idle else seconds
             relay.ends_after(min(seconds_in(fields, deadline), usual), deadline)
 
-    async def _computed(self, message: ForwardedRequest, relay: Relay) -> None:
-        request = relay.request
+    async def _computed(self, relay: Relay) -> None:
+        request, message = relay.request, relay.message
         n_bytes = len(message.body)
         stale = frozenset(self.requests.moved.get((request.owner, request.previous), ()))
         idle = request.is_idle and not self.keeper.idle_loads
         claim = Claim(request.model, request.owner, names_of(request), n_bytes, stale, idle)
         message.is_kept = n_bytes <= SMALL_BODY or self._bodies.take(request.owner, n_bytes)
         try:
-            while (ended := await self._sent(claim, message, relay)) is not None:
+            while (ended := await self._sent(claim, relay)) is not None:
                 request.process = None
                 claim = claim._replace(avoids=claim.avoids | {ended.name})
                 if not self.keeper.has_other(claim):
@@ -196,7 +200,7 @@ class Router:
             if message.is_kept and n_bytes > SMALL_BODY:
                 self._bodies.give_back(request.owner, n_bytes)
 
-    async def _sent(self, claim: Claim, message: ForwardedRequest, relay: Relay) -> Worker | None:
+    async def _sent(self, claim: Claim, relay: Relay) -> Worker | None:
         """Answer as the model's process does; return the process if it was found to have ended instead."""
         ticket = self.keeper.want(claim)
         try:
@@ -209,7 +213,7 @@ class Router:
             if (previous := relay.request.previous) is not None:
                 await bring(self.keeper.ready(), self.requests.moved, relay.request.owner, previous, process)
             try:
-                await relay.through(message, process, extra)
+                await relay.through(process, extra)
             except Lost:
                 return process
             return None
@@ -252,6 +256,28 @@ class Router:
 
     # -- all models ---------------------------------------------------------------------------------------------------
 
+    def _own_props(self, *, is_named: bool) -> dict[str, Any] | None:
+        """Return what llama-server's router says of itself; None if a model is to say it: a named one, or the only one
+        if it serves.
+        """
+        specs = list(self.keeper.catalog.specs.values())
+        only = specs[0] if len(specs) == 1 else None
+        if is_named if only is None else self.keeper.serving(only) is not None:
+            return None
+        most = self.keeper.roster.most
+        told: dict[str, Any] = {
+            "role": "router",
+            "max_instances": 0 if most == math.inf else most,
+            "models_autoload": self.keeper.autoload,
+            "model_alias": "pyllmcancel",
+            "model_path": "none",
+            "default_generation_settings": {"params": {}, "n_ctx": 0},
+            "build_info": f"b-pyllmcancel-{__version__}",
+        }
+        if only is not None:
+            told["is_sleeping"] = any(one.asleep for one in self.keeper.workers(only.name))
+        return told
+
     def _serving_any(self) -> list[Worker]:
         """Return the workers that serve; ApiError if there is none."""
         if not (ready := self.keeper.ready()):
@@ -284,10 +310,7 @@ class Router:
         await asyncio.shield(asyncio.wrap_future(request.ended))
         head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
         told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
-        content = json.dumps(head | told).encode()
-        await answer.begin(200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))])
-        await answer.write(content)
-        await answer.end()
+        await JSONResponse(head | told)(answer.scope, empty_receive, answer.send)
 
 
 def query_of(scope: Scope) -> QueryParams:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pyllmcancel import __version__
-from pyllmcancel.front.everywhere import answers_of, unreached
-from pyllmcancel.front.forwarding import ForwardedRequest, kept
+from pyllmcancel.front.everywhere import in_time
+from pyllmcancel.front.forwarding import ForwardedRequest
 from pyllmcancel.front.places import COMES
 from pyllmcancel.front.preferences import fields_in
 from pyllmcancel.front.replica import State
 from pyllmcancel.front.spec import replica_of
-from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
+from pyllmcancel.front.upstream import whole_of
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.requests.visible import check_may_see_all, may_see_all
 from pyllmcancel.server.routes_health import MetricsFormat
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from pyllmcancel.front.replica import Replica
     from pyllmcancel.front.router import Router
     from pyllmcancel.front.spec import Spec
+    from pyllmcancel.front.upstream import Head
+    from pyllmcancel.front.worker import Worker
 
 router = APIRouter()
 
@@ -105,26 +106,6 @@ async def asked_for(request: Request) -> Spec:
         message = f"the workers of {spec.name} are elsewhere, and neither started nor ended here"
         raise ApiError(400, message, param="model", code="not_here")
     return spec
-
-
-@router.get("/health")
-@router.get("/v1/health")
-@router.head("/health")
-@router.head("/v1/health")
-async def health(request: Request) -> JSONResponse:
-    keeper = router_of(request).keeper
-    if keeper.health != "ok":
-        told: Entry = {"status": keeper.health, "error": None}
-        if keeper.health == "loading":
-            starting = [one.progress or 0.0 for one in keeper.processes.values() if one.model in keeper.starting]
-            told |= {"stage": "loading", "progress": min(starting, default=0.0)}
-        return JSONResponse(told, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
-    healthy: Entry = {"status": "ok"}
-    if not state_of(request).config.shared:  # no key is needed here, and owners must not learn of each other
-        models = keeper.roster.replicas.values()
-        healthy["waiting"] = sum(len(model.waiting) for model in models)
-        healthy["running"] = sum(len(model.running) for model in models)
-    return JSONResponse(healthy)
 
 
 def entry_of(keeper: Keeper, spec: Spec, *, all_seen: bool) -> Entry:
@@ -215,49 +196,18 @@ def anthropic_page(entries: list[Entry]) -> Entry:
     return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
 
 
-def all_props(keeper: Keeper) -> Entry:
-    """Return what llama-server's router says of itself."""
-    most = keeper.roster.most
-    return {
-        "role": "router",
-        "max_instances": 0 if most == float("inf") else most,
-        "models_autoload": keeper.autoload,
-        "model_alias": "pyllmcancel",
-        "model_path": "none",
-        "default_generation_settings": {"params": {}, "n_ctx": 0},
-        "build_info": f"b-pyllmcancel-{__version__}",
-    }
-
-
-@router.get("/props")
-async def props(request: Request) -> Any:
-    found = router_of(request)
-    several = len(found.keeper.catalog.specs) > 1
-    if "model" not in request.query_params and several:
-        return all_props(found.keeper)
-    spec = await found.named(request.query_params.get("model"))
-    if not several and found.keeper.serving(spec) is None:
-        return all_props(found.keeper) | {"is_sleeping": found.keeper.replica(spec.name).asleep}
-    answers = await answers_of([found.serving(spec)], ForwardedRequest.of(request.scope, b""), request.scope)
-    if not answers:
-        raise unreached()
-    _, head, content = answers[0]
-    if not several and head.status == 200:
-        return json.loads(content) | {"is_sleeping": False}
-    response = Response(content, head.status)
-    response.raw_headers = kept(head.headers)
-    return response
-
-
 @router.get("/metrics")
 async def metrics(request: Request, format: MetricsFormat = None) -> Response:  # noqa: A002 - each process reads it
     """Return the metrics of all processes, each sample with the label `model`, and `replica` if there are several; and
     those of streams, which are kept here.
     """
     check_may_see_all(request)
-    keeper = router_of(request).keeper
-    found = await answers_of(keeper.ready(), ForwardedRequest.of(request.scope, b""), request.scope)
-    texts = dict[str, str]()
+    keeper, message = router_of(request).keeper, ForwardedRequest.of(request.scope, b"")
+
+    async def answer_of(worker: Worker) -> tuple[Worker, Head, bytes]:
+        return worker, *await whole_of(await message.begin(worker.address))
+
+    found, texts = await in_time(keeper.ready(), request.scope, answer_of), dict[str, str]()
     for worker, _, content in (one for one in found if one[1].status == 200):
         replica = f',replica="{worker.replica}"' if len(keeper.workers(worker.model)) > 1 else ""
         texts[f'model="{escaped(worker.model)}"{replica}'] = content.decode()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyllmcancel.errors import UsageError
+from pyllmcancel.parts import PART, files_of
 
-SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 PROJECTOR = "mmproj"  # llama.cpp's files for pictures
 
 
@@ -49,7 +49,7 @@ class Spec:
     def files(self) -> list[os.stat_result]:
         """The facts of those of its files that are here."""
         found = []
-        for path in () if self.path is None else shards(self.path):
+        for path in () if self.path is None else files_of(self.path):
             with suppress(OSError):
                 found.append(path.stat())
         return found
@@ -168,7 +168,8 @@ def models_in(folder: Path) -> list[tuple[str, Path]]:
     found: list[tuple[str, Path]] = []
     for entry in sorted(folder.iterdir()):
         if is_model(entry):
-            found.append((SHARD.sub("", entry.stem), entry))
+            part = PART.fullmatch(entry.name)
+            found.append((part["whole"] if part else entry.stem, entry))
         elif entry.is_dir():
             first = next((one for one in sorted(entry.iterdir()) if is_model(one)), None)
             if first is not None:
@@ -178,15 +179,6 @@ def models_in(folder: Path) -> list[tuple[str, Path]]:
 
 def is_model(path: Path) -> bool:
     """Return whether the file is that of a model, or the first of its parts."""
-    part = SHARD.search(path.stem)
-    first = part is None or int(part[1]) == 1
-    return path.suffix.lower() == ".gguf" and first and not path.name.startswith(PROJECTOR) and path.is_file()
-
-
-def shards(path: Path) -> list[Path]:
-    """Return all parts of a model's file."""
-    part = SHARD.search(path.stem)
-    if part is None:
-        return [path]
-    begin = path.stem[: part.start()]
-    return [path.with_name(f"{begin}-{n:05}-of-{part[2]}{path.suffix}") for n in range(1, int(part[2]) + 1)]
+    part = PART.fullmatch(path.name)
+    is_first = part is None or int(part["index"]) == 1
+    return path.suffix.lower() == ".gguf" and is_first and not path.name.startswith(PROJECTOR) and path.is_file()

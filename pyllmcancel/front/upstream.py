@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from ssl import SSLContext
-from typing import Self, TypeVar, cast
+from typing import Self, cast
 
 import h11
 
-C = TypeVar("C", bound="WorkerConnection")
 Headers = list[tuple[bytes, bytes]]
 HEADERS = [(b"content-type", b"application/json"), (b"host", b"localhost")]
 
@@ -61,32 +59,19 @@ class Head:
     def get(self, name: bytes) -> bytes:
         return next((value for key, value in self.headers if key == name), b"")
 
-    @property
-    def is_chunked(self) -> bool:
-        return self.get(b"transfer-encoding") == b"chunked"
-
-
-Take = Callable[[bytes], bool | None]
-"""Takes a piece of a body; returns whether more is welcome at once."""
-
 
 class WorkerConnection(asyncio.Protocol):
     """One request to a process, and its answer. Used in the event loop only.
 
-    The body is handed on in the event loop's callback: a task that were woken for each token would cost more than
-    everything else that happens to it here. A body of an unknown length, such as a link's frames, goes past h11, and
-    never ends in order.
+    Nothing is read while nobody waits for it, so the process notices a client that does not read.
     """
 
     def __init__(self, *, has_body: bool) -> None:
         self._transport: asyncio.Transport  # set when the connection is made
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._plain: bytearray | None = None  # what has come of a body of an unknown length
-        self._done = not has_body  # the body is complete
+        self._has_body = has_body
         self._is_closed = False
         self._was_reset = False
-        self._error: Broken | None = None  # what comes is no body
-        self._take: Take | None = None  # while `flow` waits
         self._news = asyncio.Event()  # set when something has come, or the connection is closed
 
     @classmethod
@@ -97,10 +82,9 @@ class WorkerConnection(asyncio.Protocol):
         lines = [method.encode() + b" " + target + b" HTTP/1.1", b"x-worker-key: " + address.key.encode()]
         lines += [name + b": " + value for name, value in headers]
         lines.append(b"content-length: %d" % len(body))
-        data, make = b"\r\n".join(lines) + END + body, partial(cls, has_body=method != "HEAD")
-        if address.path is None:
-            return await to_host(address, make, data)
-        return await to_socket(address, make, data)
+        exchange, data = cls(has_body=method != "HEAD"), b"\r\n".join(lines) + END + body
+        await (to_host if address.path is None else to_socket)(address, exchange, data)
+        return exchange
 
     def close(self) -> None:
         """Close the connection at once, which cancels the request. Idempotent."""
@@ -119,19 +103,8 @@ class WorkerConnection(asyncio.Protocol):
             transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        if self._plain is None:
-            self._http.receive_data(data)
-        else:
-            self._plain += data
-        if self._take is None:
-            self._transport.pause_reading()
-        else:
-            try:
-                self._hand_on()
-            except Broken as error:
-                self._error = error
-        if self._take is None or self._done or self._error is not None:
-            self._news.set()
+        self._http.receive_data(data)
+        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed, self._was_reset = True, isinstance(exc, ConnectionError)
@@ -145,61 +118,31 @@ class WorkerConnection(asyncio.Protocol):
             if self._is_closed:
                 raise Unread if self._was_reset and not self._http.trailing_data[0] else Broken
             await self._next()
-        head = Head(event.status_code, list(event.headers))
-        if not (head.get(b"content-length") or head.is_chunked or head.status in (204, 304)):
-            self._plain = bytearray(self._http.trailing_data[0])
-        return head
-
-    async def flow(self, take: Take) -> bool:
-        """Hand the body on as it comes; return True when it is complete, and False as soon as `take` does.
-
-        Until it is called again nothing is read, so the process notices a client that does not read. Broken if the body
-        is not complete, or is none.
-        """
-        self._take = take
-        try:
-            self._hand_on()
-            while self._take is not None and not self._done:
-                if self._is_closed or self._error is not None:
-                    raise self._error or Broken
-                await self._next()
-        finally:
-            self._take = None
-        return self._done
+        return Head(event.status_code, list(event.headers))
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Iterate over the body; Broken if it is not complete, or is none."""
-        kept, is_complete = list[bytes](), False
-        while not is_complete:
-            is_complete = await self.flow(kept.append)  # which welcomes no second one at once
-            while kept:
-                yield kept.pop()
+        """Iterate over the body; Broken if it is not complete, is none, or has an unknown length."""
+        while self._has_body and not isinstance(event := self._event(), h11.EndOfMessage):
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif self._is_closed:
+                raise Broken
+            else:
+                await self._next()
 
     async def whole(self) -> bytes:
         return b"".join([piece async for piece in self.pieces()])
-
-    def _hand_on(self) -> None:
-        """Hand on the pieces that have come, as long as they are welcome."""
-        while self._take is not None and not self._done and (piece := self._piece()):
-            if not self._take(piece):
-                self._take = None
-                self._transport.pause_reading()
-
-    def _piece(self) -> bytes:
-        """Return the next piece of the body; empty if there is none now."""
-        if self._plain is not None:
-            piece = bytes(self._plain)
-            self._plain.clear()
-            return piece
-        event = self._event()
-        self._done = isinstance(event, h11.EndOfMessage)
-        return bytes(event.data) if isinstance(event, h11.Data) else b""
 
     def _event(self) -> object:
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
             raise Broken(str(error)) from None
+
+    def _wake(self) -> None:
+        """Have whoever waits take what has come, before more is read."""
+        self._transport.pause_reading()
+        self._news.set()
 
     async def _next(self) -> None:
         """Wait until something has come, or the connection is closed."""
@@ -208,7 +151,7 @@ class WorkerConnection(asyncio.Protocol):
         await self._news.wait()
 
 
-async def to_socket(address: Address, make: Callable[[], C], data: bytes) -> C:
+async def to_socket(address: Address, exchange: WorkerConnection, data: bytes) -> None:
     """Connect to a Unix socket, and send; OSError if nobody listens."""
     connection, loop = socket.socket(socket.AF_UNIX), asyncio.get_running_loop()
     try:
@@ -217,28 +160,26 @@ async def to_socket(address: Address, make: Callable[[], C], data: bytes) -> C:
         await connect(connection, address.path, loop)
         # Before asyncio's own work for a connection: the process begins while that is done.
         n_sent = connection.send(data)
-        _, exchange = await loop.create_unix_connection(make, sock=connection)
+        await loop.create_unix_connection(lambda: exchange, sock=connection)
     except BaseException:
         connection.close()
         raise
     if n_sent < len(data):
         exchange.write(data[n_sent:])
-    return exchange
 
 
-async def to_host(address: Address, make: Callable[[], C], data: bytes) -> C:
+async def to_host(address: Address, exchange: WorkerConnection, data: bytes) -> None:
     """Connect to another machine, and send; ConnectionError if it cannot be reached."""
     name = address.name if address.tls is not None else None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, exchange = await asyncio.get_running_loop().create_connection(
-                make, address.host, address.port, ssl=address.tls, server_hostname=name
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: exchange, address.host, address.port, ssl=address.tls, server_hostname=name
             )
     except OSError as error:
         raise ConnectionError(str(error) or f"no connection in {CONNECT_SECONDS:g} s") from error
-    keep_looking(exchange._transport.get_extra_info("socket"))
+    keep_looking(transport.get_extra_info("socket"))
     exchange.write(data)
-    return exchange
 
 
 def keep_looking(connection: socket.socket) -> None:
@@ -263,23 +204,14 @@ async def connect(connection: socket.socket, path: Path, loop: asyncio.AbstractE
             return
 
 
-async def ask(
-    address: Address,
-    target: bytes,
-    headers: Iterable[tuple[bytes, bytes]] = HEADERS,
-    body: bytes = b"",
-    *,
-    method: str = "GET",
-    seconds: float = 5.0,
-) -> tuple[Head, bytes]:
-    """Return the whole answer to a request; Broken, OSError or TimeoutError if there is none."""
+async def ask(address: Address, target: str, body: bytes = b"", *, seconds: float = 5.0) -> tuple[Head, bytes]:
+    """Return the whole answer to a GET, or to a POST of a body; Broken, OSError or TimeoutError if there is none."""
+    method = "POST" if body else "GET"
     async with asyncio.timeout(seconds):
-        return await whole_of(await WorkerConnection.begin(address, method, target, headers, body))
+        return await whole_of(await WorkerConnection.begin(address, method, target.encode(), HEADERS, body))
 
 
 async def whole_of(exchange: WorkerConnection) -> tuple[Head, bytes]:
     """Return the whole answer, and close the connection."""
-    try:
+    with closing(exchange):
         return await exchange.head(), await exchange.whole()
-    finally:
-        exchange.close()

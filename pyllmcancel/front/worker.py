@@ -13,12 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyllmcancel.front.child import Child, Write
 from pyllmcancel.front.spec import replica_of
 from pyllmcancel.front.upstream import Address, Broken, ask
+from pyllmcancel.server.timer import Timer
 from pyllmcancel.system import cpu_time
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LOOK_EVERY = 0.05  # seconds between two looks while the model loads
 LOOK_LATER = 1.0  # and afterwards
 TRY_AGAIN = 0.25  # seconds until a request may go again to a worker elsewhere that did not take it
 STUCK_SECONDS = 2.0  # without an answer, and without any time of a processor as far as that is known
-HEALTH, MODELS = b"/health", b"/v1/models"
+HEALTH, MODELS = "/health", "/v1/models"
 AGEING = 1.02  # of the best look at a clock, with each look: clocks drift
 SERVED_BY = b"x-served-by"
 LAST_LINES = 12  # of a process' log, which say why it ended
@@ -45,11 +45,10 @@ class Reports(Protocol):
     write: Write
 
     def notify(self) -> None: ...
-    def is_ready(self, worker: Worker) -> None: ...
-    def has_answered(self, worker: Worker) -> None: ...
+    def has_answered(self, worker: Worker, slots: int) -> None: ...
     def is_stuck(self, worker: Worker) -> None: ...
     def has_ended(self, process: ModelProcess, status: int) -> None: ...
-    def has_come(self, worker: RemoteWorker, names: list[str]) -> None: ...
+    def has_come(self, worker: RemoteWorker, names: list[str], slots: int) -> None: ...
     def is_away(self, worker: RemoteWorker, why: str, *, silent: bool) -> None: ...
     def is_forgotten(self, worker: RemoteWorker) -> None: ...
 
@@ -65,7 +64,6 @@ class Worker:
         self.progress: float | None = None  # the share of the load that is done; None before it tells
         self.stage = "loading"
         self._told: Any = None  # of its load, when that was asked for last
-        self.n_slots = 1  # the number of requests that it computes at once, once it serves
         self.is_ready = False
         self.clock_ahead = 0.0  # the seconds that its monotonic clock has more than this process'
         self.answered_at = time.monotonic()  # when it last said how it is
@@ -75,6 +73,7 @@ class Worker:
         self._stopped = False  # set by `stop`
         self._wanted = asyncio.Event()  # set to have it asked at once
         self._pause = LOOK_LATER  # seconds until it is asked otherwise
+        self._stuck = Timer()
         self._task = asyncio.create_task(self._live(), name=f"worker {name or address.host}")
 
     @property
@@ -118,7 +117,7 @@ class Worker:
         except (OSError, Broken, ValueError) as error:
             why, silent = str(error) or "does not answer", isinstance(error, TimeoutError)
         finally:
-            self._stuck.cancel()
+            self._stuck.stop()
         if why and not self._stopped:
             self._is_away(why, silent=silent)
 
@@ -130,8 +129,7 @@ class Worker:
         used = None if self.pid is None else cpu_time(self.pid)
         if is_late and used == before and (self.is_ready or used is not None):
             self._keeper.is_stuck(self)
-        later = asyncio.get_running_loop().call_later
-        self._stuck = later(STUCK_SECONDS, lambda: self._watch_for_stuck(used, is_late=True))
+        self._stuck.start(STUCK_SECONDS, lambda: self._watch_for_stuck(used, is_late=True))
 
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         """Take what it says of itself when it serves."""
@@ -159,7 +157,7 @@ class ModelProcess(Worker):
     ) -> None:
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self._child = Child(command, self._take_lines, environment)
-        self._killing: asyncio.TimerHandle | None = None
+        self._killing = Timer()
         super().__init__(spec.worker, spec.name, address, keeper)
         self._pause = LOOK_EVERY
 
@@ -180,8 +178,7 @@ class ModelProcess(Worker):
             self.lines.append(f"the process could not be started: {error}")
         finally:
             looking.cancel()
-            if self._killing is not None:
-                self._killing.cancel()
+            self._killing.stop()
             with suppress(OSError):  # the next server removes it
                 assert self.address.path is not None
                 self.address.path.unlink(missing_ok=True)
@@ -191,9 +188,8 @@ class ModelProcess(Worker):
     async def _serves(self, told: dict[str, Any], asked_at: float) -> None:
         self.answered_at = time.monotonic()
         if not (self.is_ready or self._stopped):
-            self.is_ready, self.n_slots, self._pause = True, int(told.get("slots", 1)), LOOK_LATER
-            self._keeper.is_ready(self)
-        self._keeper.has_answered(self)
+            self.is_ready, self._pause = True, LOOK_LATER
+        self._keeper.has_answered(self, int(told.get("slots", 1)))
 
     def stop(self, *, kill: bool = False, patience: float, again: bool = False) -> None:
         """End the process, at once or after a drain of `patience` seconds. Idempotent: only `again` ends a drain."""
@@ -201,18 +197,13 @@ class ModelProcess(Worker):
         if kill or again or not self._stopped:  # a second signal ends drains
             self._child.signal(signal.SIGKILL if kill else signal.SIGTERM)
             self._child.signal(signal.SIGCONT)  # one that was stopped would not end before its patience is over
-            self._kill_after(0.0 if kill else patience)
+            self._killing.start(0.0 if kill else patience, self._kill)
         self._stopped = True
-
-    def _kill_after(self, seconds: float) -> None:
-        if self._killing is not None:
-            self._killing.cancel()
-        self._killing = asyncio.get_running_loop().call_later(seconds, self._kill)
 
     def _kill(self) -> None:
         """Kill the process, again and again: it may not have been there yet."""
         self._child.signal(signal.SIGKILL)
-        self._kill_after(LOOK_EVERY)
+        self._killing.start(LOOK_EVERY, self._kill)
 
 
 class RemoteWorker(Worker):
@@ -243,10 +234,10 @@ class RemoteWorker(Worker):
         if not self.is_ready:
             head, body = await ask(self.address, MODELS)
             entry = json.loads(body)["data"][0]
-            self.n_slots, self.is_ready, self._logged = slots, True, ""
+            self.is_ready, self._logged = True, ""
             self.name = self.name or head.get(SERVED_BY).decode("latin-1")
-            self._keeper.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])))
-        self._keeper.has_answered(self)
+            self._keeper.has_come(self, list(dict.fromkeys([entry["id"], *entry["aliases"]])), slots)
+        self._keeper.has_answered(self, slots)
 
     def _is_away(self, why: str, *, silent: bool = False) -> None:
         if self._logged != why:
@@ -274,12 +265,3 @@ def why_ended(name: str, status: int, lines: Collection[str], *, was_loading: bo
     last = reason_in(next((line for line in reversed(list(lines)) if line.strip()), ""))
     how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
     return f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}", last
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the memory that a process has, its mapped files included; 0 if the system does not say."""
-    try:
-        fields = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in fields.splitlines() if line.startswith("VmRSS:")), 0)

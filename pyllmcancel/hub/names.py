@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from pyllmcancel.errors import HubError, UsageError
+from pyllmcancel.parts import PART, part_names
 
 PREFERRED = ("Q4_K_M", "Q8_0")  # if the name has no quantization
 SUFFIX = ".gguf"
 # Other GGUF files beside models: projectors for images, and companions for drafting.
 NO_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
-PART = re.compile(r"(?P<whole>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 TAG = re.compile(r"[.-](\w+)$", re.ASCII)
 QUANT = re.compile(r"(I?Q|TQ|B?F|MXFP|NVFP)\d")
 SHOWN = 12  # limit of names in a message
@@ -87,14 +87,11 @@ def _bits_of(path: str) -> int:
 
 def parts_of(path: str, paths: Collection[str]) -> tuple[str, ...]:
     """Return a file and the other parts of its model, in their order; HubError if one is missing."""
-    part = PART.fullmatch(path)
-    if part is None:
-        return (path,)
-    names = [f"{part['whole']}-{i:05}-of-{part['count']}{SUFFIX}" for i in range(1, int(part["count"]) + 1)]
+    names = part_names(path)
     missing = [name for name in names if name not in paths]
     if missing:
         raise HubError(f"{path} is one of {len(names)} parts, of which {_some(missing)} are missing")
-    return tuple(names)
+    return names
 
 
 def tag_of(path: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -25,7 +25,7 @@ from pyllmcancel.server.behind import FrontLinks
 from pyllmcancel.server.bodies import arriving_paths
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.embeddings import routes as embeddings_routes
-from pyllmcancel.server.from_front import WORKER_PATH, FromFront, Messages
+from pyllmcancel.server.from_front import WORKER_PATH, FromFront, act_on
 from pyllmcancel.server.http.api_keys import ApiKeys, KeyRing
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
@@ -131,11 +131,7 @@ def create_app(
     app.state.server, app.state.responses = state, responses
     open_store = None if storage is None else lambda: responses.store
     app.state.batches = batches = Batches(app, lambda: config.engine.parallel, open_store)
-    page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
-    add_error_handlers(app)
-    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
-    app.add_middleware(Arriving, paths=arriving_paths(app.routes))
-    add_middleware(app, config, state.keys)
+    add_layers(app, config, state.keys, arriving_paths(app.routes))
     describe(app, config)
     return app
 
@@ -174,8 +170,15 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
             await asyncio.to_thread(source.close)
 
 
-def add_middleware(app: FastAPI, config: ServerConfig, keys: KeyRing) -> None:
-    """Add the outer layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
+def add_layers(app: FastAPI, config: ServerConfig, keys: KeyRing, paths: Mapping[str, bool]) -> None:
+    """Add the outer layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave.
+
+    `paths` are those of `Arriving`.
+    """
+    page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
+    add_error_handlers(app)
+    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
+    app.add_middleware(Arriving, paths=paths)
     if config.api_keys or config.worker_key is not None:
         app.add_middleware(ApiKeys, ring=keys)
     origins = AllowedOrigins(config.cors_origins)
@@ -195,5 +198,6 @@ def add_middleware(app: FastAPI, config: ServerConfig, keys: KeyRing) -> None:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
     app.add_middleware(PlainHeads)
     if config.worker_key is not None:
-        app.add_middleware(FrontLinks, links=app.state.server.links)
-        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=Messages(app.state.responses))
+        app.add_middleware(FrontLinks, engine=lambda: app.state.server.engine)
+        act = partial(act_on, app.state.responses)
+        app.add_middleware(FromFront, path=WORKER_PATH, key=config.worker_key, act=act)

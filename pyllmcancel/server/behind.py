@@ -21,7 +21,6 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +67,12 @@ class WorkerLink:
     """The link of one HTTP request. Used in the event loop only."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, connection: Connection, links: Links, delivered: Delivered | None
+        self,
+        scope: Scope,
+        receive: Receive,
+        connection: Connection,
+        engine: Callable[[], Engine],
+        delivered: Delivered | None,
     ) -> None:
         self._exchange = exchange_of(scope)
         self.delivered = delivered  # by another server
@@ -76,7 +80,7 @@ class WorkerLink:
         self._marks = Marks(delivered)
         self._receive = receive
         self._connection = connection
-        self._links = links
+        self._engine = engine
         self._request: Request | None = None
         self._promise: Promise | None = None
         self._is_promised = False
@@ -102,11 +106,11 @@ class WorkerLink:
             if command in (WAIT, GO):
                 if request is not None:
                     request.held_by_front = command == WAIT
-                    self._links.engine().registry.wake()
+                    self._engine().registry.wake()
                 continue
             reason = CancelReason(command.decode())
             if request is not None:
-                self._links.engine().cancel(request, reason)
+                self._engine().cancel(request, reason)
             if request is None or reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
                 self._is_given_up = True
                 self._connection.wake()
@@ -154,7 +158,7 @@ class WorkerLink:
 
     def accept(self, request: Request) -> None:
         """Have the engine accept a request, and report it at once, since others are superseded."""
-        self._links.engine().accept(request, again=self.is_again)
+        self._engine().accept(request, again=self.is_again)
         self._request = request
         self._is_promised = self._promise is not None and self._promise.server is not None
         names = request.session, request.parent, request.supersede, request.priority
@@ -205,7 +209,7 @@ class WorkerLink:
         seen = request.summary()
         done = seen.prompt_tokens_done, seen.cached_tokens, seen.completion_tokens
         times = seen.times.admitted, seen.times.first_token
-        ahead = self._links.engine().ahead_of(request)
+        ahead = self._engine().ahead_of(request)
         if ahead is not None and ahead.seconds is not None:
             ahead = ahead._replace(seconds=round(ahead.seconds))  # so that it seldom changes
         return str(seen.status), list(seen.slots), seen.paused, times, *done, [*seen.drafts], ahead
@@ -217,7 +221,7 @@ class WorkerLink:
         request = self._request
         if request is not None and not request.ended.done():
             ended = asyncio.wrap_future(request.ended)
-            with watched(self._receive, partial(self._links.engine().cancel, request, CancelReason.DISCONNECT)):
+            with watched(self._receive, partial(self._engine().cancel, request, CancelReason.DISCONNECT)):
                 await asyncio.shield(ended)
         self._write(self._ending() + (b"" if self._is_complete else frame(CLOSED)))
         while (await self._receive())["type"] != "http.disconnect":
@@ -259,19 +263,12 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
-    """The part of a server that the links to its front need."""
-
-    engine: Callable[[], Engine]
-
-
 class FrontLinks:
     """Has a server behind a front answer its requests by frames."""
 
-    def __init__(self, app: ASGIApp, links: Links) -> None:
+    def __init__(self, app: ASGIApp, engine: Callable[[], Engine]) -> None:
         self._app = app
-        self._links = links
+        self._engine = engine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = next((value for name, value in scope.get("headers", ()) if name == LINK), b"")
@@ -284,7 +281,7 @@ class FrontLinks:
         except ClientDisconnect:
             return
         exchange = exchange_of(scope)
-        link = exchange.link = WorkerLink(scope, receive, connection, self._links, delivered)
+        link = exchange.link = WorkerLink(scope, receive, connection, self._engine, delivered)
         if delivered is not None and delivered.promise is not None:
             exchange.created_at = delivered.promise.created_at
         try:

@@ -11,9 +11,9 @@ from zlib import crc32
 from pyllmcancel import __version__
 from pyllmcancel.engine.compiled import compiled_module
 from pyllmcancel.engine.engine import Engine
-from pyllmcancel.engine.host_memory import files_of
 from pyllmcancel.media.values import MediaRuns
 from pyllmcancel.models import packaged_model_path
+from pyllmcancel.parts import files_of
 from pyllmcancel.requests.request import Request
 from pyllmcancel.server.config import ServerConfig
 

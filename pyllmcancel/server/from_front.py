@@ -63,18 +63,13 @@ class Message(Said):
     part: Part | None = None  # that is handed over
 
 
-class Messages:
-    """Acts on a front's messages. Used in the event loop only."""
-
-    def __init__(self, responses: Responses) -> None:
-        self._responses = responses
-
-    async def __call__(self, content: bytes, _scope: Scope) -> Part:
-        message = checked(Message, content)
-        if message.part is None:
-            return Part.model_construct(**await self._responses.part(message.owner, message.id, items=message.items))
-        self._responses.have(message.owner, message.id, message.part.items, message.part.missing)
-        return Part(items=[], missing=None)
+async def act_on(responses: Responses, content: bytes, _scope: Scope) -> Part:
+    """Act on a front's message."""
+    message = checked(Message, content)
+    if message.part is None:
+        return Part.model_construct(**await responses.part(message.owner, message.id, items=message.items))
+    responses.have(message.owner, message.id, message.part.items, message.part.missing)
+    return Part(items=[], missing=None)
 
 
 # -- the key ----------------------------------------------------------------------------------------------------------

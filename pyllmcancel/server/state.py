@@ -27,7 +27,6 @@ from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.values import new_marker
 from pyllmcancel.pooling import DOES_NOT_GENERATE
 from pyllmcancel.requests.request import Request as EngineRequest
-from pyllmcancel.server.behind import Links
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.digests import server_digest
 from pyllmcancel.server.errors.responses import ApiError
@@ -90,8 +89,6 @@ class ServerState:
         self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
         self.pile_up = PileUp()
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
-        # To the server in front, if there is one.
-        self.links = Links(lambda: self.engine)
         self.fetcher = Fetcher(config.media.max_bytes)
         self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.

@@ -55,14 +55,15 @@ async def test_a_cancel_between_the_load_and_the_sending_counts(world: RouterWor
     request = await world.waiting("a", "mine")
     (waiting,) = world.requests.registry.requests()
     keeper = world.keeper
-    loaded, is_ready = asyncio.Event(), keeper.is_ready
+    loaded, has_answered = asyncio.Event(), keeper.has_answered
 
-    def ready(process: Any) -> None:
-        is_ready(process)  # the request has its process, and its task has not run yet
-        assert world.requests.cancel(waiting)
-        loaded.set()
+    def answered(process: Any, slots: int) -> None:
+        has_answered(process, slots)  # the request has its process, and its task has not run yet
+        if not loaded.is_set():
+            assert world.requests.cancel(waiting)
+            loaded.set()
 
-    keeper.is_ready = ready  # type: ignore[method-assign]
+    keeper.has_answered = answered  # type: ignore[method-assign]
     world.let_load("a")
     await loaded.wait()
     assert (await request.end()).failure == (499, "explicit")

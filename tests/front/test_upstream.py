@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyllmcancel.front.link import FrontLink
 from pyllmcancel.front.upstream import Address, Broken, WorkerConnection
-from pyllmcancel.server.behind import BODY, STATE, frame
+from pyllmcancel.server.behind import BODY, STATE
 
 
 class Transport:
@@ -98,5 +98,5 @@ async def test_a_full_backlog_is_waited_for(tmp_path: Path) -> None:
 async def test_a_state_overtakes_what_waits_for_the_client() -> None:
     link = FrontLink(has_body=True)
     link.pass_on = lambda _piece: False
-    link._sort(frame(BODY, b"passed on") + frame(BODY, b"next") + frame(STATE, b"[]"))
+    link._sort([(BODY, b"passed on"), (BODY, b"next"), (STATE, b"[]")])
     assert [await link.next() for _ in range(3)] == [(STATE, b"[]"), (BODY, b""), (BODY, b"next")]

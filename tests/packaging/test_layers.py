@@ -27,7 +27,7 @@ LAYERS = {
     "drafting": "drafting",
     "media": "media",
     "values": "_native adapters cancellation config errors events helper inner_tokenizer missing_libraries models"
-    " pausing placement pooling sampling shares sse step system",
+    " parts pausing placement pooling sampling shares sse step system",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {

@@ -88,8 +88,7 @@ class Feed:
         if self.ended or engine is None or engine.stopped.done():
             raise ApiError(503, "the engine has stopped", "server_error", code="shutdown")
         if not self._seats.has(owner):
-            message = "the feed has too many readers (--max-event-clients)"
-            raise ApiError(503, message, "server_error", code="too_many_readers")
+            raise too_many_readers()
 
     @contextmanager
     def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
@@ -244,3 +243,8 @@ class Feed:
             "generated_tokens": engine.n_generated,
         }
         return cast("Stats", shown | {name: getattr(totals, name) for name in SHOWN_TOTALS})
+
+
+def too_many_readers() -> ApiError:
+    message = "the feed has too many readers (--max-event-clients)"
+    return ApiError(503, message, "server_error", code="too_many_readers")
