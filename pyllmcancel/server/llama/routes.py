@@ -125,8 +125,8 @@ async def respond(
     """
     state, body = incoming.state, incoming.body
     # In llama-server, a request for JSON without a schema asks for an object.
-    schema = None if body.json_schema is None else body.json_schema or ANY_OBJECT
-    form = None if schema is None else NamedSchema(schema, "json_schema", lenient=True)
+    schema = body.json_schema
+    form = None if schema is None else NamedSchema(schema or ANY_OBJECT, "json_schema", lenient=True)
 
     def read(pause: FlaggedPause) -> Plan:
         prompts = tokens(pause)
