@@ -31,12 +31,15 @@ INLINE_PROMPT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The work for the engine. Neither the answer nor its dialect keeps the plan: its body may be long."""
+    """A request as it was read: the work for the engine. Neither the answer nor its dialect keeps the plan: its body
+    may be long.
+    """
 
     incoming: Incoming[LlamaFields]
     prompts: Sequence[Sequence[int]]
     params: GenerationParams
     names: FieldNames  # the body's names of fields, by the engine's
+    unenforced: Sequence[str]  # the paths, in the body, of the parts of schemas that are not enforced
 
 
 async def generate(plan: Plan, dialect: Dialect) -> EngineResponse | KeptResponse:

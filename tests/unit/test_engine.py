@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.engine.calls import generation_params
 from pyllmcancel.engine.choices import MAX_CHOICES
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.observer import Observer
-from tests.support.driver import Driver, MakeDriver, Watcher, complete
+from tests.support import fake_model, fake_native
+from tests.support.driver import Driver, MakeDriver, RecordingSink, Watcher, complete
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an empty prompt": ([], {}, "prompt"),
@@ -45,6 +47,22 @@ def test_a_closed_engine_refuses(driver: Driver) -> None:
     driver.engine.close()
     with pytest.raises(EngineClosedError):
         driver.submit()
+
+
+def test_no_more_samplers_are_made_for_a_request_that_is_cancelled(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, made = driver.engine.workload.request(), []
+
+    def sampler(*arguments: Any) -> fake_model.Sampler:
+        made.append(fake_model.Sampler(*arguments))
+        request.cancellation.request(CancelReason.DISCONNECT)
+        return made[-1]
+
+    monkeypatch.setattr(fake_native, "Sampler", sampler)
+    with pytest.raises(RequestCancelled):
+        driver.engine.fill(request, [[1], [2]], generation_params(n=2), RecordingSink())
+    assert len(made) == 1
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

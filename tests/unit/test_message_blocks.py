@@ -51,7 +51,7 @@ def dialect_of(
     body = MessagesBody.model_validate({"max_tokens": 9, "messages": messages, "tools": tools} | fields)
     state = SimpleNamespace(model_name="model", n_ctx=n_ctx)
     params = GenerationParams(sampling=SamplingParams())
-    turn = ChatTurn(cast("Any", None), [[1] * 7], params, FieldNames(), lambda: Script(parts))
+    turn = ChatTurn(cast("Any", None), [[1] * 7], params, FieldNames(), [], lambda: Script(parts))
     return MessagesDialect(cast("Any", SimpleNamespace(body=body, state=state, exchange=Exchange())), turn)
 
 

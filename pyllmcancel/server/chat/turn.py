@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.engine.compiled import compiled_module
@@ -25,7 +25,7 @@ from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 from pyllmcancel.server.media.gathering import gathered, given_in, media_tokens
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import ChatParser, Model
+    from pyllmcancel._native import Model
     from pyllmcancel.chat.template import ChatForm, ChatTemplate
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.requests.params import GenerationParams
@@ -56,18 +56,11 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     InvalidRequestError or ApiError if the body contradicts itself, the template refuses it, or its schemas cannot be
     enforced.
     """
-    state, body, request = incoming.state, incoming.body, incoming.request
-    asked = await gathered(incoming, given_in(body), "messages")
+    state, asked = incoming.state, await gathered(incoming, given_in(incoming.body), "messages")
     # Always off the event loop, and visible to clients: the model's template decides what it does.
-    work = partial(read_chat, state, body, request.owner, asked)
-    read = await incoming.prepare(work, state.decoders if asked else state.preparers)
-    incoming.note_unenforced(read.unenforced)
-    # A grammar that is not the client's own is that of its tools.
-    names = FieldNames({"prompt": "messages", "grammar": "tools" if body.form is None else body.form.param})
-    name, number = f"{request.id} {incoming.exchange.created_at!r}", count()
-    return ChatTurn(
-        incoming, [read.tokens], read.params, names, lambda: AnswerParser(read.answers, f"{name} {next(number)}")
-    )
+    turn = await incoming.prepare(partial(read_chat, incoming, asked), state.decoders if asked else state.preparers)
+    incoming.note_unenforced(turn.unenforced)
+    return turn
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
@@ -83,23 +76,15 @@ async def chat_length(incoming: Incoming[ChatBody]) -> int:
     return await incoming.prepare(work, state.decoders if asked else state.preparers)
 
 
-class ReadChat(NamedTuple):
-    """A conversation as the engine takes it."""
-
-    tokens: Sequence[int]
-    params: GenerationParams
-    answers: ChatParser  # reads its answers
-    unenforced: list[str]  # paths in the body
-
-
-def read_chat(state: ServerState, body: ChatBody, owner: str, asked: Gathered, pause: FlaggedPause) -> ReadChat:
-    """Prepare a conversation of an owner from its messages to its samplers. For a worker."""
+def read_chat(incoming: Incoming[ChatBody], asked: Gathered, pause: FlaggedPause) -> ChatTurn:
+    """Prepare a conversation from its messages to the parameters of its answers. For a worker."""
+    state, body, request = incoming.state, incoming.body, incoming.request
     may_call, wraps, schema = body.tool_plan.may_call, state.chat_template.wraps_content, dict[str, Any]()
     if isinstance(body.form, NamedSchema) and wraps and not may_call:
         schema["json_schema"] = body.form.schema
-    form = render(state, body, owner, pause, **schema)
+    form = render(state, body, request.owner, pause, **schema)
     if may_call and not is_followable(form):
-        form = render(state, body, owner, pause, **schema, enforces_schemas=False)
+        form = render(state, body, request.owner, pause, **schema, enforces_schemas=False)
         if form.triggers and not is_followable(form):
             # The model's calls are then free. A required call cannot be left to the model: its grammar, which waits for
             # nothing, is refused when the request is submitted.
@@ -111,7 +96,12 @@ def read_chat(state: ServerState, body: ChatBody, owner: str, asked: Gathered, p
     constraint, unenforced = chat_constraint(state, body, form, pause, is_free=may_call and wraps)
     params = with_form(body.generation_params(state, constraint, prediction), form, state.engine.model)
     answers = compiled_module().ChatParser(form.parser)  # with many tools that takes milliseconds
-    return ReadChat(tokens, params, answers, unenforced)
+    name, number = f"{request.id} {incoming.exchange.created_at!r}", count()
+    # A grammar that is not the client's own is that of its tools.
+    names = FieldNames({"prompt": "messages", "grammar": "tools" if body.form is None else body.form.param})
+    return ChatTurn(
+        incoming, [tokens], params, names, unenforced, lambda: AnswerParser(answers, f"{name} {next(number)}")
+    )
 
 
 def prompt_tokens(

@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.server.bodies import Incoming
-    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.llama.body import AnsweringBody, LlamaCompletionBody, LogitBias, Prompt
     from pyllmcancel.server.media.gathering import Gathered
     from pyllmcancel.server.state import ServerState
 
 
-Biases = tuple[tuple[int, float], ...]
 SAME_NAME = (
     *("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma"),
     *("xtc_probability", "xtc_threshold", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
@@ -38,16 +36,18 @@ SAME_NAME = (
 
 
 def generation_params(
-    body: AnsweringBody, config: ServerConfig, biases: Biases, constraint: ConstraintFactory | None
+    state: ServerState, body: AnsweringBody, constraint: ConstraintFactory | None, pause: Pause
 ) -> GenerationParams:
-    """Return the parameters of generation; the `biases` are as `token_biases` returns them."""
+    """Return the parameters of generation, with the server's defaults for those that the client leaves open."""
+    config = state.config
     defaults, given, limits = config.request_defaults(), body.given(), body.limits(config)
     given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
     if body.dry_base is not None and body.dry_base < 1.0:
         given["dry_base"] = defaults.dry_base
     if body.grammar and body.json_schema is not None:
         raise InvalidRequestError("grammar and json_schema cannot be combined", "json_schema")
-    given |= {"grammar": body.grammar or defaults.grammar, "n_logprobs": body.n_probs or None, "logit_bias": biases}
+    given |= {"grammar": body.grammar or defaults.grammar, "n_logprobs": body.n_probs or None}
+    given["logit_bias"] = token_biases(body, state.engine.model, pause)
     if body.n_predict == 0:
         # No client waits for a prompt that is computed for the cache alone: llama.vim allows it a millisecond.
         limits["max_prompt_seconds"] = None
@@ -60,7 +60,7 @@ def generation_params(
     )
 
 
-def token_biases(body: AnsweringBody, model: Model, pause: Pause) -> Biases:
+def token_biases(body: AnsweringBody, model: Model, pause: Pause) -> tuple[tuple[int, float], ...]:
     """Return the bias of each token. A text stands for all its tokens, but a number as an object's key stands for
     that token.
     """

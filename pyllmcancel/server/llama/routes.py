@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,12 +25,10 @@ from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.llama.params import (
-    Biases,
     all_settings_json,
     asked_settings,
     generation_params,
     read_prompts,
-    token_biases,
     tokens_of,
 )
 from pyllmcancel.server.media.gathering import Gathered, check_asked, given_in
@@ -43,6 +41,7 @@ from pyllmcancel.server.wire.tokens import check_tokens, text_of
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.pausing import FlaggedPause, Pause
+    from pyllmcancel.server.http.workers import Workers
     from pyllmcancel.server.llama.body import AnsweringBody
     from pyllmcancel.server.wire.tokens import TextReader
 
@@ -88,23 +87,14 @@ async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(Ll
         raise InvalidRequestError(f"a request may have at most {MAX_PROMPTS} prompts", "prompt")
     check_count(len(given), body.n_cmpl)
     prompts = await read_prompts(incoming, given)
-
-    def work(pause: FlaggedPause) -> tuple[list[Sequence[int]], Biases]:
-        found = [tokens_of(state, prompt, pause) for prompt in prompts]
-        return found, token_biases(body, state.engine.model, pause)
-
     workers = state.decoders if any(prompt.media for prompt in prompts) else None
-    return await respond(incoming, *await incoming.prepare(work, workers))
+    return await respond(incoming, lambda pause: [tokens_of(state, prompt, pause) for prompt in prompts], workers)
 
 
 @router.post("/infill", summary="Fill a gap in a text, as editors ask for it", responses=GENERATED)
 async def infill(incoming: Annotated[Incoming[InfillBody], reads(InfillBody)]) -> Any:
     texts, body = incoming.state.texts, incoming.body
-
-    def work(pause: Pause) -> tuple[list[list[int]], Biases]:
-        return [gap_tokens(texts, body, pause)], token_biases(body, texts.model, pause)
-
-    return await respond(incoming, *await incoming.prepare(work))
+    return await respond(incoming, lambda pause: [gap_tokens(texts, body, pause)])
 
 
 def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
@@ -126,22 +116,30 @@ def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
 
 
 async def respond(
-    incoming: Incoming[AnsweringBody], prompts: Sequence[Sequence[int]], biases: Biases
+    incoming: Incoming[AnsweringBody],
+    tokens: Callable[[FlaggedPause], Sequence[Sequence[int]]],
+    workers: Workers | None = None,
 ) -> EngineResponse | KeptResponse:
-    """Submit a request, and answer in the requested form."""
+    """Prepare a request whose prompts `tokens` makes, in one piece, as `Incoming.prepare`; and answer in the requested
+    form.
+    """
     state, body = incoming.state, incoming.body
-    eog_tokens = state.eog_tokens if body.ignore_eos else ()
     # In llama-server, a request for JSON without a schema asks for an object.
-    schema = None if body.json_schema is None else body.json_schema or ANY_OBJECT
-    form = None if schema is None else NamedSchema(schema, "json_schema", lenient=True)
-    constraint = None
-    if form is not None:
-        work = partial(answer_constraint, state, form)
-        constraint, unenforced = await incoming.prepare(work, state.preparers)
-        incoming.note_unenforced(unenforced)
-    params = generation_params(body, state.config, biases, constraint)
-    settings = partial(all_settings_json, params, state.engine.draft_sources, asked_settings(body), eog_tokens)
-    return await generate(Plan(incoming, prompts, params, UNCHANGED), LlamaDialect(incoming, settings))
+    schema = body.json_schema
+    form = None if schema is None else NamedSchema(schema or ANY_OBJECT, "json_schema", lenient=True)
+
+    def read(pause: FlaggedPause) -> Plan:
+        prompts = tokens(pause)
+        constraint, unenforced = answer_constraint(state, form, pause)
+        params = generation_params(state, body, constraint, pause)
+        return Plan(incoming, prompts, params, UNCHANGED, unenforced)
+
+    # A schema is compiled with the prompts; others' bodies must not wait for that.
+    plan = await incoming.prepare(read, workers or (None if form is None else state.preparers))
+    incoming.note_unenforced(plan.unenforced)
+    eog_tokens = state.eog_tokens if body.ignore_eos else ()
+    settings = partial(all_settings_json, plan.params, state.engine.draft_sources, asked_settings(body), eog_tokens)
+    return await generate(plan, LlamaDialect(incoming, settings))
 
 
 @router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer))

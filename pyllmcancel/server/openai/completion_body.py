@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
@@ -12,6 +13,8 @@ from pyllmcancel.chat.infill import fim_prompt
 from pyllmcancel.engine.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
+from pyllmcancel.server.bodies import FieldNames
+from pyllmcancel.server.generate import Plan
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
 from pyllmcancel.server.wire.fields import TokenId, optional
@@ -22,8 +25,7 @@ from pyllmcancel.server.wire.tokens import check_tokens
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.requests.params import GenerationParams
-    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.wire.tokens import TextReader
 
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
@@ -108,20 +110,18 @@ class CompletionBody(OpenAIBody):
             )
 
 
-class ReadPrompts(NamedTuple):
-    """Prompts as the engine takes them, and their echoes."""
+@dataclass(frozen=True, slots=True)
+class CompletionPlan(Plan):
+    """The plan of a completion, whose answers may begin with `echoes` of its prompts."""
 
-    prompts: list[Sequence[int]]
-    params: GenerationParams
-    echoes: list[PromptText]
-    unenforced: list[str]  # paths in the body
+    echoes: Sequence[PromptText]
 
 
-def read_prompts(state: ServerState, body: CompletionBody, pause: Pause) -> ReadPrompts:
-    """Prepare prompts from their texts to their samplers. Special tokens in a prompt are recognised, as editors
-    expect.
+def read_prompts(incoming: Incoming[CompletionBody], pause: Pause) -> CompletionPlan:
+    """Prepare prompts from their texts to the parameters of their answers. Special tokens in a prompt are recognised,
+    as editors expect.
     """
-    reader = state.texts
+    state, body, reader = incoming.state, incoming.body, incoming.state.texts
     if not body.prompt and not isinstance(body.prompt, str):
         raise InvalidRequestError("the prompt is empty", "prompt")
     is_one = isinstance(body.prompt, str) or isinstance(body.prompt[0], int)
@@ -142,9 +142,12 @@ def read_prompts(state: ServerState, body: CompletionBody, pause: Pause) -> Read
         pause()
         echoes.append(PromptText(reader.model, prompt, tokens))
     prediction = reader.predicted(body.predicted, pause)
-    constraint, unenforced = answer_constraint(state, body.form, pause)
+    form = body.form
+    constraint, unenforced = answer_constraint(state, form, pause)
     more = {"prompt_logprobs": body.echo and body.most_logprobs is not None, "token_healing": body.token_healing}
-    return ReadPrompts(prompts, body.generation_params(state, constraint, prediction, **more), echoes, unenforced)
+    params = body.generation_params(state, constraint, prediction, **more)
+    names = FieldNames({} if form is None else {"grammar": form.param})
+    return CompletionPlan(incoming, prompts, params, names, unenforced, echoes)
 
 
 def _around_gap(reader: TextReader, prompt: str | list[int], suffix: str, pause: Pause) -> Sequence[int]:

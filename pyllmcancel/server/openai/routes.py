@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter
 
-from pyllmcancel.server.bodies import FieldNames, Incoming, reads
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
-from pyllmcancel.server.generate import Plan, generate
+from pyllmcancel.server.generate import generate
 from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletionChunk, ChatDialect
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
@@ -22,14 +22,11 @@ router = APIRouter(tags=["OpenAI"])
 
 @router.post("/v1/completions", summary="Complete a text", responses=answers(Completion, CompletionChunk))
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
-    state, body = incoming.state, incoming.body
     # A schema is compiled with the prompts; others' bodies must not wait for that.
-    workers = None if isinstance(body.form, Gbnf | None) else state.preparers
-    read = await incoming.prepare(partial(read_prompts, state, body), workers)
-    incoming.note_unenforced(read.unenforced)
-    names = FieldNames({} if body.form is None else {"grammar": body.form.param})
-    plan = Plan(incoming, read.prompts, read.params, names)
-    return await generate(plan, CompletionDialect(incoming, len(read.prompts), read.echoes))
+    workers = None if isinstance(incoming.body.form, Gbnf | None) else incoming.state.preparers
+    plan = await incoming.prepare(partial(read_prompts, incoming), workers)
+    incoming.note_unenforced(plan.unenforced)
+    return await generate(plan, CompletionDialect(incoming, len(plan.prompts), plan.echoes))
 
 
 @router.post(
