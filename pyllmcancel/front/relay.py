@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import time
 from contextlib import nullcontext, suppress
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.streams.kept import KeptAnswer
     from pyllmcancel.server.streams.kept_answers import KeptAnswers
+
+logger = logging.getLogger("pyllmcancel.front")
 
 T = TypeVar("T")
 IDLE_HEADER = PRIORITY.lower().encode()
@@ -311,6 +314,7 @@ class Relay:
     def _note_move(self) -> None:
         """Note that what the process may have of the answer is not the answer, and begin to count anew without it."""
         assert self.request.process is not None
+        logger.info("request %s leaves %s, and goes on elsewhere", self.request.id, self.request.process.name)
         moved = self._requests.moved
         if len(moved) > MAX_MOVED:
             moved.clear()
