@@ -157,7 +157,7 @@ class Keeper:
 
     @property
     def n_slots(self) -> int:
-        """The number of requests that are computed at once now."""
+        """The number of requests that can be computed at once now."""
         return sum(one.slots for one in self.roster.replicas.values() if one.state is State.LOADED)
 
     # -- requests -----------------------------------------------------------------------------------------------------

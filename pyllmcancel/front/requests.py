@@ -109,7 +109,7 @@ class FrontRequests:
     def __init__(self, max_waiting: int) -> None:
         self.registry = Registry(max_waiting)
         self.observers = Observers()
-        self.failure, self.forked = None, False  # as an engine has them
+        self.forked = False  # as an engine has it
         self._positions: dict[FrontRequest, int] = {}
         self.moved: Moved = {}  # written by relays
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests

@@ -105,8 +105,6 @@ class Router:
             await self._to_response(found, message, answer)
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
-        elif path == "/props" and (own := self._own_props(is_named="model" in query_of(scope))) is not None:
-            await JSONResponse(own)(scope, empty_receive, answer.send)
         else:
             spec = await self.named(query_of(scope).get("model"))
             await exchange_with_each(message, [self.serving(spec)], answer)
@@ -256,16 +254,12 @@ class Router:
 
     # -- all models ---------------------------------------------------------------------------------------------------
 
-    def _own_props(self, *, is_named: bool) -> dict[str, Any] | None:
-        """Return what llama-server's router says of itself; None if a model is to say it: a named one, or the only one
-        if it serves.
+    async def own_props(self, name: str | None) -> dict[str, Any] | None:
+        """Return what llama-server's router says of itself; None if the question goes to a model: to the named one of
+        several, or to the only one while it serves. ApiError if there is no such model.
         """
-        specs = list(self.keeper.catalog.specs.values())
-        only = specs[0] if len(specs) == 1 else None
-        if is_named if only is None else self.keeper.serving(only) is not None:
-            return None
-        most = self.keeper.roster.most
-        told: dict[str, Any] = {
+        specs, most = self.keeper.catalog.specs, self.keeper.roster.most
+        props: dict[str, Any] = {
             "role": "router",
             "max_instances": 0 if most == math.inf else most,
             "models_autoload": self.keeper.autoload,
@@ -274,9 +268,12 @@ class Router:
             "default_generation_settings": {"params": {}, "n_ctx": 0},
             "build_info": f"b-pyllmcancel-{__version__}",
         }
-        if only is not None:
-            told["is_sleeping"] = any(one.asleep for one in self.keeper.workers(only.name))
-        return told
+        if name is not None or len(specs) < 2:
+            spec = await self.named(name)
+            if len(specs) > 1 or self.keeper.serving(spec) is not None:
+                return None
+            props["is_sleeping"] = any(one.asleep for one in self.keeper.workers(spec.name))
+        return props
 
     def _serving_any(self) -> list[Worker]:
         """Return the workers that serve; ApiError if there is none."""

@@ -355,6 +355,8 @@ async def test_the_only_model_is_described_while_it_is_loaded_and_asleep(tmp_pat
         assert (await world.get("/props")).json()["is_sleeping"] is True
         assert (await world.complete("a").end()).status == 200
         assert (await world.get("/props")).json()["model"] == "a"  # its own
+        assert (await world.get("/props?model=nope")).status == 404
+        assert (await world.post("/props")).status == 405
 
 
 @pytest.mark.long
