@@ -331,3 +331,4 @@ class Relay:
     def _end_without_process(self) -> None:
         if not self.request.ended.done():
             self._requests.conclude(self.request, FinishReason.ERROR, error="the model's process ended")
+            self.request.process = None

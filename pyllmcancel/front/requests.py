@@ -52,7 +52,7 @@ class FrontRequest(Request):
         self.previous: str | None = None  # the stored response that it goes on from
         self.keep_alive: float | None = None  # seconds for which its model stays loaded after it; None: as configured
         self.spreads = False  # its session does not decide where it goes
-        self.process: Worker | None = None  # that it was sent to last
+        self.process: Worker | None = None  # that it was sent to last; None if it ended without it
         self.on_cancel: Callable[[], object] = lambda: None  # called once when it is cancelled
         self.loop: asyncio.AbstractEventLoop | None = None  # of its relay
         self.ahead: Ahead | None = None  # what it waits for in its process, as that says
