@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from starlette.datastructures import QueryParams
-from starlette.requests import empty_receive
 from starlette.responses import JSONResponse
 
 from pyllmcancel import __version__
