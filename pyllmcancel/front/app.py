@@ -94,8 +94,8 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     """
     paths = arriving_paths(all_routes(ui=config.ui))
     router, remotes = Router(keeper, config, paths), keeper.remotes
-    workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
-    keys = KeyRing(config.api_keys, config.admin_api_keys)
+    keys = KeyRing(config)
+    workers = Workers(WORKERS, "pyllmcancel-input", keys.owners)
     state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams, keeper=keeper)
     kept = store or (None if config.storage is None else Store(*config.storage))
 
@@ -137,7 +137,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     open_store = None if kept is None else lambda: kept
     query = b"" if keeper.idle_loads else b"autoload=false"
     app.state.batches = batches = Batches(app, lambda: keeper.n_slots, open_store, query)
-    app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
+    app.state.seats = Shares(config.limits.max_event_clients, keys.owners)
     app.router.default = router
     add_layers(app, config, state.keys, paths)
     if remotes is not None:
@@ -150,7 +150,7 @@ class FrontServer(SupervisedServer):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
         self._state: FrontState = app.state.server
-        super().__init__(config, connections, hangups, self._state, lambda: self._state.keeper.health)
+        super().__init__(config, connections, hangups, self._state.keys, lambda: self._state.keeper.health)
         self._keeper = self._state.keeper
         self._reporting: asyncio.Task[None] | None = None
 
