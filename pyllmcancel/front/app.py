@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.front")
 
-STEPS = "/v1/steps"  # of one model: its process tells
+OF_PROCESSES = "/v1/steps", "/openapi.json"  # paths of what only a model's process tells
 MAX_SHOWN = 20  # names of models in the log
 GRACE_SECONDS = 1.0  # after the processes' drain, for the last bytes of their answers
 
@@ -124,7 +124,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
         *(streams_routes.router, batches_routes.router, page.router),
     )
     routers = (*ours, page.live_router) if config.ui else ours
-    routes = [route for one in routers for route in one.routes if getattr(route, "path", "") != STEPS]
+    routes = [route for one in routers for route in one.routes if getattr(route, "path", "") not in OF_PROCESSES]
     app = FastAPI(
         title="pyllmcancel",
         version=__version__,

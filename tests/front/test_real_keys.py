@@ -47,3 +47,4 @@ def test_models_load_and_restart_while_the_file_of_keys_is_bad(tmp_path: Path) -
             assert {one["id"] for one in http.get("/v1/requests", headers=who).json()["data"]} == names
             assert http.get("/metrics", headers=who).status_code == (200 if who is ADMIN else 403)
         assert http.get("/v1/requests").status_code == 401
+        assert {"bearer": []} in http.get("/openapi.json").json()["security"], "the page is a process's"
