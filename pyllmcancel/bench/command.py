@@ -7,6 +7,7 @@ import asyncio
 import json
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -48,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure, and return the document of the results."""
-    extra = json.loads(arguments.extra)
+    extra = None
+    with suppress(ValueError):
+        extra = json.loads(arguments.extra)
     if not isinstance(extra, dict):
         raise ValueError("--extra must be a JSON object")
     target = options_of(Target, arguments, model=arguments.model or "", api_key=arguments.api_key or None, extra=extra)

@@ -42,7 +42,7 @@ GROUPS = {
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add ``bench`` with what can be measured."""
-    parser = commands.add_parser("bench", help="measure any OpenAI-compatible server", description=__doc__)
+    parser = commands.add_parser("bench", help="measure any OpenAI-compatible server")
     benches = parser.add_subparsers(dest="bench_command", required=True)
     cancel = benches.add_parser(
         "cancel",

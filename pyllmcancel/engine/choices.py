@@ -41,7 +41,9 @@ class ChoiceMaker:
 
     def choices(self, request: Request, prompts: Sequence[Sequence[int]], n_ctx: int) -> list[Choice]:
         """Return `n` choices for each prompt, prompt by prompt, each of `n_ctx` tokens at most, prompt included.
-        InvalidRequestError if the request can never be served in this form; RequestCancelled if it is cancelled now.
+
+        InvalidRequestError if the request can never be served in this form; RequestCancelled if it is cancelled
+        meanwhile.
         """
         params = request.params
         check_count(len(prompts), params.n)
@@ -63,7 +65,7 @@ class ChoiceMaker:
             prompt = list(prompt) if media else prompt  # without its pictures, which end with the request
             adapted = self._adapters.adapted(request.adapters, prompt)
             for number in range(params.n):
-                if request.cancellation.requested:  # DRY's samplers read the whole vocabulary, each
+                if request.cancellation.requested:  # each DRY sampler reads the whole vocabulary
                     raise request.cancel_error()
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
                 sibling = choices[0].sampler if choices else None

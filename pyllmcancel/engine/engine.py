@@ -290,7 +290,9 @@ class Engine(Calls):
         return request
 
     def fill(self, request: Request, prompts: Sequence[Sequence[int]], params: GenerationParams, sink: Sink) -> None:
-        """Set what a request computes, as for `submit`; InvalidRequestError if it can never be served in this form."""
+        """Set what a request computes, as for `submit`; InvalidRequestError if it can never be served in this form,
+        RequestCancelled if it is cancelled meanwhile.
+        """
         if not isinstance(self.workload, Generation):
             raise InvalidRequestError(DOES_NOT_GENERATE, "model")
         self.workload.fill(request, prompts, params, sink)

@@ -100,7 +100,7 @@ class Generation(Workload):
         self._choice_maker = ChoiceMaker(model, native, self.facts.adapters, heals=config.token_healing)
 
     def fill(self, request: Request, prompts: Sequence[Sequence[int]], params: GenerationParams, sink: Sink) -> None:
-        """Set what a request computes; InvalidRequestError if it can never be served in this form."""
+        """Set what a request computes; raises as `ChoiceMaker.choices`."""
         request.params, request.sink = params, sink
         request.adapters = self.facts.adapters.scales(params.adapters)
         request.choices = self._choice_maker.choices(request, prompts, self.facts.n_ctx)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class FrontState:
             starting = (one.progress for one in self.keeper.processes.values() if one.model in self.keeper.starting)
             least = min((progress or 0.0 for progress in starting), default=0.0)
             return {"status": status, "error": None, "stage": "loading", "progress": least}
+        if models and all(one.is_refused(time.monotonic()) for one in models):
+            return {"status": "failed", "error": "no model can be served: all have failed"}
         if self.config.shared:  # no key is needed here, and owners must not learn of each other
             return {"status": status}
         waiting, running = sum(len(one.waiting) for one in models), sum(len(one.running) for one in models)

@@ -10,6 +10,8 @@ import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+from starlette.requests import empty_receive
+
 from pyllmcancel.front.forwarding import kept, process_ended
 from pyllmcancel.front.upstream import DEADLINE_SECONDS, Broken, Head, ask
 from pyllmcancel.server.errors.responses import ApiError
@@ -19,6 +21,7 @@ from pyllmcancel.server.http.exchange import exchange_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from starlette.responses import Response
     from starlette.types import Scope
 
     from pyllmcancel.front.forwarding import ClientAnswer, ForwardedRequest
@@ -31,10 +34,13 @@ NOT_FOUND = 404
 MAX_PARTS = 32  # parts of a conversation, on one worker and others in turn
 
 
-async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker], answer: ClientAnswer) -> None:
+async def exchange_with_each(
+    message: ForwardedRequest, workers: Sequence[Worker], answer: ClientAnswer, known: Response | None = None
+) -> None:
     """Send a request to all workers, and the answer of the one that has what it names to the client.
 
-    ApiError if none has it, as far as can be known, and one that may have it does not answer.
+    If none has it, as far as can be known, the client gets what is `known` here; ApiError if nothing is, and one that
+    may have it does not answer.
     """
 
     async def begun(worker: Worker) -> tuple[WorkerConnection, Head]:
@@ -45,6 +51,9 @@ async def exchange_with_each(message: ForwardedRequest, workers: Sequence[Worker
     with ExitStack() as stack:
         answering = await in_time(workers, answer.scope, begun)
         chosen = next((one for one in answering if one[1].status != NOT_FOUND), None)
+        if chosen is None and known is not None:
+            await known(answer.scope, empty_receive, answer.send)
+            return
         if chosen is None and len(answering) == len(workers):
             chosen = answering[0]
         for one in answering:

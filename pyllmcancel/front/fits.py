@@ -77,8 +77,8 @@ class Fits:
         if status == 0:
             return sum_of("".join(lines[-1:]))
         if status == WRONG or (status < 0 and status != -signal.SIGKILL):
-            why, last = why_ended(spec.name, status, lines, was_loading=True)
-            raise DoesNotFit(why + (f": {last}" if last else ""), lines[-LAST_LINES:])
+            _, why = why_ended(spec.name, status, lines, was_loading=True)
+            raise DoesNotFit(why, lines[-LAST_LINES:])
         logger.warning("%s could not be measured (status %d): %s", spec.name, status, "".join(lines[-1:]))
         return 0
 

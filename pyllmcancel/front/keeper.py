@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,7 @@ class Keeper:
         read: Callable[[], Catalog],  # the list of models; in a thread, again whenever the list may have changed
         command: Command,
         *,
-        folder: Path,  # of the processes' sockets, which nobody else may enter
+        folder: Path,  # of the processes' sockets, which nobody else may enter; removed in the end
         roster: Roster,
         drain: float,  # the seconds that a process has for its live requests
         write: Write,  # called with each line of the processes' logs
@@ -156,7 +157,7 @@ class Keeper:
 
     @property
     def n_slots(self) -> int:
-        """The number of requests that are computed at once now."""
+        """The number of requests that can be computed at once now."""
         return sum(one.slots for one in self.roster.replicas.values() if one.state is State.LOADED)
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -213,6 +214,8 @@ class Keeper:
         self._act()
 
     def is_stuck(self, worker: Worker) -> None:
+        if not self.replica(worker.name).is_stuck:
+            logger.warning("%s does not answer", worker.name)
         self.replica(worker.name).is_stuck = True
         if time.monotonic() - worker.answered_at > self.silence:
             self._leaving[worker] = True
@@ -234,11 +237,10 @@ class Keeper:
             return
         was_loading, why = model.state is State.LOADING, ""
         if model.state is not State.ENDING:
-            why, last = why_ended(name, status, process.lines, was_loading=was_loading)
-            logger.error("%s: %s", why, last)
+            why, reason = why_ended(name, status, process.lines, was_loading=was_loading)
+            logger.error("%s", reason)
             model.lines = list(process.lines)
-            # Once it serves, its lines name requests of all owners.
-            why += f": {last}" if was_loading and last else ""
+            why = reason if was_loading else why  # once it serves, its lines name requests of all owners
         # Its own status says that it has told the reason, which another start would find again.
         self.roster.ended(model, time.monotonic(), why, hopeless=was_loading and status > 0)
         self._act()
@@ -379,6 +381,7 @@ class Keeper:
             kill = self.replica(process.name).state is State.LOADING
             process.stop(kill=kill, patience=self._drain + GRACE_SECONDS)
         await asyncio.gather(*(process.wait() for process in processes), *self._measuring, return_exceptions=True)
+        shutil.rmtree(self._folder, ignore_errors=True)  # now: uvicorn ends this process by its signal
 
     def hurry(self) -> None:
         """End the drains: the second signal."""

@@ -41,8 +41,8 @@ class Frames:
 class FrontLink(WorkerConnection):
     """A connection whose answer is frames; `delivered` follows what the answer's client gets.
 
-    Bodies are passed on in the callback that has read them: a task that were woken for each token would cost more than
-    everything else that happens to it here.
+    Bodies are passed on in the callback that has read them: waking a task for each token would cost more than
+    all other work here.
     """
 
     def __init__(self, *, has_body: bool) -> None:

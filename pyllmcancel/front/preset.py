@@ -10,7 +10,8 @@ from pathlib import Path
 from pyllmcancel.errors import UsageError
 
 EVERY = "*"
-HEADING = re.compile(r"\[(.+)\]")
+HEADING = re.compile(r"\[([^]]+)\]\s*([;#].*)?")
+COMMENT = re.compile(r"\s*[;#].*")
 Section = dict[str, str]
 
 
@@ -36,15 +37,13 @@ def of_ini(text: str, path: Path) -> dict[str, Section]:
     sections: dict[str, Section] = {}
     section: Section = {}  # what comes before the first section: the version
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
-        if not line or line[0] in ";#":
-            continue
         if (heading := HEADING.fullmatch(line)) is not None:
             section = sections.setdefault(heading[1].strip(), {})
-            continue
-        key, separator, value = line.partition("=")
-        if not separator or not key.strip():
-            raise UsageError(f"{path}, line {number}: must be KEY = VALUE or [NAME], not {line!r}")
-        section[key.strip()] = value.strip()
+        elif option := COMMENT.sub("", line):
+            key, separator, value = option.partition("=")
+            if not separator or not key.strip():
+                raise UsageError(f"{path}, line {number}: must be KEY = VALUE or [NAME], not {line!r}")
+            section[key.strip()] = value.strip()
     return sections
 
 

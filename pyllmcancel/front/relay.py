@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import time
 from contextlib import nullcontext, suppress
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.streams.kept import KeptAnswer
     from pyllmcancel.server.streams.kept_answers import KeptAnswers
+
+logger = logging.getLogger("pyllmcancel.front")
 
 T = TypeVar("T")
 IDLE_HEADER = PRIORITY.lower().encode()
@@ -70,7 +73,7 @@ class Relay:
 
     @property
     def status(self) -> int | None:
-        """The status of the answer, if it is complete."""
+        """The status of the answer, if nothing more is written of it."""
         return self._answer.head.status if self._answer.complete and self._answer.head is not None else None
 
     # -- its client, and its cancel -----------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ class Relay:
         """Cancel the request so long after its arrival, as its process does; for `Deadline.QUEUE` unless accepted."""
 
         def act() -> None:
-            if deadline is Deadline.ALL or self.request.is_coming:
+            if deadline is Deadline.ALL or (self.request.is_coming and not self._was_accepted):
                 self._requests.cancel(self.request, CancelReason.DEADLINE, deadline)
 
         if seconds < math.inf:
@@ -239,14 +242,14 @@ class Relay:
         is_answered = False
         while not (is_answered and (self.request.ended.done() or self.request.is_coming)):
             kind, content = await self._within(DEADLINE_SECONDS, link.next())
-            if self._link is None:  # it has left the process
+            if self._link is None:  # it has left the process, and what had come and was not delivered is lost
                 raise Broken
             if kind == START:
                 status, fields = json.loads(content)
                 headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
                 await self._begin(link, status, headers, extra)
             elif kind == BODY:
-                with suppress(TimeoutError):  # who is cancelled, or leaves its process, does not wait for its client
+                with suppress(TimeoutError):  # no wait for the client after a cancel, or without the process
                     await self._within(0.0, self._answer.deliver(content))
             elif kind == END:
                 await self._answer.finish()
@@ -311,6 +314,7 @@ class Relay:
     def _note_move(self) -> None:
         """Note that what the process may have of the answer is not the answer, and begin to count anew without it."""
         assert self.request.process is not None
+        logger.info("request %s leaves %s, and goes on elsewhere", self.request.id, self.request.process.name)
         moved = self._requests.moved
         if len(moved) > MAX_MOVED:
             moved.clear()
@@ -327,3 +331,4 @@ class Relay:
     def _end_without_process(self) -> None:
         if not self.request.ended.done():
             self._requests.conclude(self.request, FinishReason.ERROR, error="the model's process ended")
+            self.request.process = None

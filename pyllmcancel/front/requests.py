@@ -52,7 +52,7 @@ class FrontRequest(Request):
         self.previous: str | None = None  # the stored response that it goes on from
         self.keep_alive: float | None = None  # seconds for which its model stays loaded after it; None: as configured
         self.spreads = False  # its session does not decide where it goes
-        self.process: Worker | None = None  # that it was sent to last
+        self.process: Worker | None = None  # that it was sent to last; None if it ended without it
         self.on_cancel: Callable[[], object] = lambda: None  # called once when it is cancelled
         self.loop: asyncio.AbstractEventLoop | None = None  # of its relay
         self.ahead: Ahead | None = None  # what it waits for in its process, as that says
@@ -109,7 +109,7 @@ class FrontRequests:
     def __init__(self, max_waiting: int) -> None:
         self.registry = Registry(max_waiting)
         self.observers = Observers()
-        self.failure, self.forked = None, False  # as an engine has them
+        self.forked = False  # as an engine has it
         self._positions: dict[FrontRequest, int] = {}
         self.moved: Moved = {}  # written by relays
         self._endings = Endings(self.registry, self.observers, logs=False)  # the processes log their requests

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from starlette.datastructures import QueryParams
-from starlette.requests import empty_receive
 from starlette.responses import JSONResponse
 
 from pyllmcancel import __version__
@@ -25,7 +24,7 @@ from pyllmcancel.front.places import names_of
 from pyllmcancel.front.preferences import fields_of, seconds_in, take_preferences
 from pyllmcancel.front.relay import Relay
 from pyllmcancel.front.replica import Claim
-from pyllmcancel.front.requests import FrontRequests
+from pyllmcancel.front.requests import FrontRequest, FrontRequests
 from pyllmcancel.requests.request import IDLE
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.from_front import body_of
@@ -37,7 +36,7 @@ from pyllmcancel.server.origin import plain_origin, priority_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.routes import not_ready
-from pyllmcancel.shares import Owners, Shares
+from pyllmcancel.shares import Owners, Remembered, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.front.keeper import Keeper
-    from pyllmcancel.front.requests import FrontRequest
     from pyllmcancel.front.spec import Spec
     from pyllmcancel.front.upstream import Headers
     from pyllmcancel.front.worker import Worker
@@ -55,8 +53,10 @@ logger = logging.getLogger("pyllmcancel.front")
 
 # Paths of what computes nothing: which worker has it is not known, or does not matter.
 RESPONSES = re.compile(r"/v1/responses/(?!input_tokens$|compact$)(.*?)(/input_items|/cancel)?", re.DOTALL)
+CANCEL = "POST", "/cancel"
 SHARED = ("/docs", "/openapi.json")
 MAX_SHOWN = 20  # names in an error
+MAX_CANCELLED = 256  # remembered responses
 
 
 class Router:
@@ -75,6 +75,7 @@ class Router:
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
         self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, Owners(several=config.shared))
+        self._cancelled = Remembered[str, JSONResponse](MAX_CANCELLED)  # in the background, without a process
         self._bodies = Shares(config.limits.max_bodies, Owners(several=config.shared))  # long ones that are kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,8 +106,6 @@ class Router:
             await self._to_response(found, message, answer)
         elif path in SHARED:
             await exchange_with_each(message, self._serving_any(), answer)
-        elif path == "/props" and (own := self._own_props(is_named="model" in query_of(scope))) is not None:
-            await JSONResponse(own)(scope, empty_receive, answer.send)
         else:
             spec = await self.named(query_of(scope).get("model"))
             await exchange_with_each(message, [self.serving(spec)], answer)
@@ -157,6 +156,8 @@ class Router:
                 logger.exception("request %s failed after its client had its answer, or had left", request.id)
         finally:
             self.requests.leave(request, ended_by, relay.status)
+            if request.is_background and request.cancellation.requested and not request.process and relay.status:
+                self._cancelled.put(*request.response, cancelled_response(request))
 
     async def _read(self, scope: Scope, relay: Relay) -> None:
         """Read what the request asks of the front. Its model and its groups are known from now on."""
@@ -256,16 +257,12 @@ class Router:
 
     # -- all models ---------------------------------------------------------------------------------------------------
 
-    def _own_props(self, *, is_named: bool) -> dict[str, Any] | None:
-        """Return what llama-server's router says of itself; None if a model is to say it: a named one, or the only one
-        if it serves.
+    async def own_props(self, name: str | None) -> dict[str, Any] | None:
+        """Return what llama-server's router says of itself; None if the question goes to a model: to the named one of
+        several, or to the only one while it serves. ApiError if there is no such model.
         """
-        specs = list(self.keeper.catalog.specs.values())
-        only = specs[0] if len(specs) == 1 else None
-        if is_named if only is None else self.keeper.serving(only) is not None:
-            return None
-        most = self.keeper.roster.most
-        told: dict[str, Any] = {
+        specs, most = self.keeper.catalog.specs, self.keeper.roster.most
+        props: dict[str, Any] = {
             "role": "router",
             "max_instances": 0 if most == math.inf else most,
             "models_autoload": self.keeper.autoload,
@@ -274,9 +271,12 @@ class Router:
             "default_generation_settings": {"params": {}, "n_ctx": 0},
             "build_info": f"b-pyllmcancel-{__version__}",
         }
-        if only is not None:
-            told["is_sleeping"] = any(one.asleep for one in self.keeper.workers(only.name))
-        return told
+        if name is not None or len(specs) < 2:
+            spec = await self.named(name)
+            if len(specs) > 1 or self.keeper.serving(spec) is not None:
+                return None
+            props["is_sleeping"] = any(one.asleep for one in self.keeper.workers(spec.name))
+        return props
 
     def _serving_any(self) -> list[Worker]:
         """Return the workers that serve; ApiError if there is none."""
@@ -291,26 +291,33 @@ class Router:
 
     async def _to_response(self, path: re.Match[str], message: ForwardedRequest, answer: ClientAnswer) -> None:
         """Send what a stored response is asked for; its input may be on several workers."""
-        owner = exchange_of(answer.scope).owner
-        coming = [one for one in self.requests.coming(owner) if one.is_background and path[1] == one.response[1]]
-        if coming:
-            if (message.method, path[2]) != ("POST", "/cancel"):
-                raise not_ready()
-            await self._cancel_response(coming[0], path[1], answer)
+        owner, asked = exchange_of(answer.scope).owner, (message.method, path[2])
+        live = [one for one in self.requests.registry.requests(owner) if isinstance(one, FrontRequest)]
+        request = next((one for one in live if one.is_background and one.response[1] == path[1]), None)
+        if request is not None and asked == CANCEL:
+            self.requests.cancel(request)  # here: its process may hang, or another one may be about to get it
+            await asyncio.shield(asyncio.wrap_future(request.ended))
+            having = [] if request.process is None else [request.process]
+            await exchange_with_each(message, having, answer, cancelled_response(request))
             return
+        if request is not None and request.is_coming:
+            raise not_ready()
         ready = self._serving_any()
         if path[2] == "/input_items":
             work = (bring(ready, self.requests.moved, owner, path[1], one, if_there=True) for one in ready)
             await asyncio.gather(*work, return_exceptions=True)
-        await exchange_with_each(message, self._having(owner, path[1]), answer)
+        if asked == ("DELETE", None):
+            self._cancelled.pop(owner, path[1])
+        is_state = asked in (CANCEL, ("GET", None)) and not query_of(answer.scope).get("stream")
+        known = self._cancelled.get(owner, path[1]) if is_state else None
+        await exchange_with_each(message, self._having(owner, path[1]), answer, known)
 
-    async def _cancel_response(self, request: FrontRequest, name: str, answer: ClientAnswer) -> None:
-        """Cancel a response in the background that no process has now, and send what is known of it."""
-        self.requests.cancel(request)
-        await asyncio.shield(asyncio.wrap_future(request.ended))
-        head = {"id": name, "object": "response", "created_at": int(request.created_at), "model": request.model}
-        told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
-        await JSONResponse(head | told)(answer.scope, empty_receive, answer.send)
+
+def cancelled_response(request: FrontRequest) -> JSONResponse:
+    """Return what is known here of a cancelled response in the background: no output of it."""
+    head = {"id": request.response[1], "object": "response", "created_at": int(request.created_at)}
+    told = {"background": True, "status": "cancelled", "error": None, "output": [], "usage": None}
+    return JSONResponse(head | {"model": request.model} | told)
 
 
 def query_of(scope: Scope) -> QueryParams:

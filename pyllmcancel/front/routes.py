@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pyllmcancel.front.everywhere import in_time
@@ -194,6 +194,16 @@ def anthropic_page(entries: list[Entry]) -> Entry:
     ids = [entry["id"] for entry in entries]
     data = [anthropic_entry(entry) for entry in entries]
     return {"data": data, "has_more": False, "first_id": next(iter(ids), None), "last_id": next(iter(ids[::-1]), None)}
+
+
+async def props(request: Request) -> Any:
+    """Return what answers: the front itself, or the router, which asks the model."""
+    found = router_of(request)
+    own = await found.own_props(request.query_params.get("model"))
+    return found if own is None else JSONResponse(own)
+
+
+router.add_route("/props", props, methods=["GET"])
 
 
 @router.get("/metrics")

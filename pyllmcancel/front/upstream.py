@@ -121,7 +121,7 @@ class WorkerConnection(asyncio.Protocol):
         return Head(event.status_code, list(event.headers))
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Iterate over the body; Broken if it is not complete, is none, or has an unknown length."""
+        """Iterate over the body; Broken if it is incomplete, invalid, or of unknown length."""
         while self._has_body and not isinstance(event := self._event(), h11.EndOfMessage):
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
@@ -140,7 +140,7 @@ class WorkerConnection(asyncio.Protocol):
             raise Broken(str(error)) from None
 
     def _wake(self) -> None:
-        """Have whoever waits take what has come, before more is read."""
+        """Stop reading, and wake the task that waits."""
         self._transport.pause_reading()
         self._news.set()
 

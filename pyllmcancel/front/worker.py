@@ -261,7 +261,9 @@ def reason_in(line: str) -> str:
 
 
 def why_ended(name: str, status: int, lines: Collection[str], *, was_loading: bool) -> tuple[str, str]:
-    """Return that a model's process has ended, in words, and the reason that its log gives."""
-    last = reason_in(next((line for line in reversed(list(lines)) if line.strip()), ""))
+    """Return that a model's process has ended, in words, and the same with the reason that its log gives."""
+    ended_by_another = status in (-signal.SIGKILL, -signal.SIGTERM)
+    last = "" if ended_by_another else reason_in(next((line for line in reversed(list(lines)) if line.strip()), ""))
     how = f" (signal {-status})" if status < 0 else "" if last else f" (status {status})"
-    return f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}", last
+    what = f"the model {name} {'could not be loaded' if was_loading else 'ended'}{how}"
+    return what, f"{what}: {last}" if last else what

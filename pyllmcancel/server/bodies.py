@@ -30,7 +30,7 @@ from pyllmcancel.server.http.exchange import Exchange, exchange_of
 from pyllmcancel.server.http.forms import boundary_of, form_fields
 from pyllmcancel.server.http.unknown_fields import spelled, take_unknown
 from pyllmcancel.server.http.workers import Preparation, Work, awaited
-from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS, MAX_UNENFORCED
+from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.origin import key_by, names_of
 from pyllmcancel.server.preparing import arrive
 from pyllmcancel.server.state import ServerState, state_of
@@ -135,14 +135,14 @@ class Incoming(Generic[Body_co]):
         return await (workers or self.state.workers).run(self.http.receive, work, piece)
 
     async def fetch(self, fetching: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what is fetched for the request, in the event loop; raises as `prepare`."""
+        """Return what is fetched for the request, in the event loop. A cancel, or the client's leaving, ends it."""
         work = Preparation(self.state.engine, self.request)
         return await awaited(self.http.receive, fetching, work)
 
     def note_unenforced(self, paths: Sequence[str]) -> None:
-        """Log parts of schemas that are not enforced now, and report them with the answer."""
+        """Log at once the parts of schemas that are not enforced, and report them with the answer."""
         if paths:
-            reported = [spelled(self.names.path(path)) for path in paths[:MAX_UNENFORCED]]
+            reported = [spelled(self.names.path(path)) for path in paths]
             self.exchange.unenforced += reported
             request_id = self.exchange.request_id
             logger.warning(

@@ -20,7 +20,7 @@ MAX_STOP = 256  # characters of a stop string: each token's text is compared wit
 MAX_BIASES = 10_000  # tokens with a bias: each is checked for every generated token
 MAX_BIASED_TEXT = 256  # characters
 MAX_FIELD_PATH = 256  # characters of one of `response_fields`
-MAX_UNENFORCED = 16  # parts of schemas that are reported for one request
+MAX_UNENFORCED = 16  # parts of schemas that are reported for one request, of its tools and of its text
 MAX_NAME = 8_192  # characters of a name that has a meaning only for its client
 MAX_SESSION_ID = 256  # characters
 MAX_CANCELS = 1024  # ids in one request that cancels several
@@ -40,7 +40,7 @@ SMALL_BODY = 1 << 16
 
 # Workers share the GIL: with more of them the event loop and the engine wait longer for it, and no request is faster.
 WORKERS = 2
-PREPARERS = 2  # threads each for templates and schemas, for pictures and sounds, and for samplers
+PREPARERS = 2  # threads each for requests with templates or schemas, with pictures or sounds, and for samplers
 # Seconds for which a thread may keep the GIL while others wait. Python's default of 5 ms, waited for at each token,
 # adds up.
 GIL_SECONDS = 0.001

@@ -12,7 +12,7 @@ import pytest
 
 from pyllmcancel.front import everywhere, relay
 from pyllmcancel.server.origin import CONVERSATION_HEADERS
-from tests.front.world import COMPLETIONS, RouterWorld, open_router
+from tests.front.world import ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
 from tests.support.marks import mostly_long
 
@@ -101,6 +101,44 @@ async def test_a_background_response_is_moved_and_cancelled(tmp_path: Path, worl
     told = (await cancel.end()).json()
     assert (cancel.status, told["id"], told["status"]) == (200, "resp_mine", "cancelled")
     assert await world.ended("mine") == ("cancelled", "explicit")
+
+
+@pytest.mark.parametrize("by", mostly_long([signal.SIGSTOP, signal.SIGKILL], signal.SIGKILL))
+async def test_a_background_response_is_cancelled_though_its_process_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, world: RouterWorld, by: signal.Signals
+) -> None:
+    for module in (relay, everywhere):
+        monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.05)
+    asked = {"model": "a", "input": "hello", "background": True}
+    assert (await world.post("/v1/responses", asked, headers={"x-request-id": "mine"})).status == 200
+    os.kill(world.pid("a"), by)
+    told = (await world.post("/v1/responses/resp_mine/cancel")).json()
+    assert (told["id"], told["model"], told["status"]) == ("resp_mine", "a", "cancelled")
+    assert await world.ended("mine") == ("cancelled", "explicit")
+    if by is signal.SIGSTOP:
+        assert (await world.post("/v1/responses/resp_mine/cancel")).json() == told
+        assert (await world.get("/v1/responses/resp_mine")).json() == told
+        for method, path in (("GET", "?stream=true"), ("GET", "/input_items"), ("DELETE", ""), ("GET", "")):
+            refused = await world.begin(method, f"/v1/responses/resp_mine{path}").end()
+            assert refused.failure == (503, "replica_unreached")
+
+
+@pytest.mark.parametrize("stored", mostly_long([False, True], True))
+async def test_a_background_response_is_cancelled_for_its_owner_only(tmp_path: Path, stored: bool) -> None:
+    async with open_router(tmp_path, "a", **KEYS) as world:
+        asked = {"model": "a", "input": "hello", "background": True}
+        assert (
+            await world.begin("POST", "/v1/responses", asked, headers=ANN | {"x-request-id": "mine"}).end()
+        ).status == 200
+        (tmp_path / "a.lacks").write_text("404 not_found")
+        path = "/v1/responses/resp_mine/cancel"
+        assert (await world.begin("POST", path, headers=BOB).end()).status == 404
+        assert [one.id for one in world.requests.registry.requests()] == ["mine"]
+        if stored:
+            (tmp_path / "a.lacks").unlink()
+        told = (await world.begin("POST", path, headers=ANN).end()).json()
+        assert told == {"model": "a"} if stored else told["status"] == "cancelled"
+        assert not world.requests.registry.requests()
 
 
 async def test_a_request_whose_answer_is_complete_is_not_computed_again(world: RouterWorld) -> None:

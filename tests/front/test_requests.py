@@ -11,6 +11,7 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.front.replica import State
 from pyllmcancel.front.upstream import Unread
+from pyllmcancel.front.worker import why_ended
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, MODEL, RouterWorld, open_router, sending
 from tests.support.marks import mostly_long
 
@@ -216,6 +217,21 @@ async def test_a_process_that_says_why_it_cannot_load_is_not_started_again(world
     assert world.starts("a") == 1
 
 
+async def test_a_front_whose_models_have_all_failed_is_not_healthy(tmp_path: Path) -> None:
+    async with open_router(tmp_path, "a") as world:
+        world.let_die("a", 2)
+        assert (await world.complete("a").end()).status == 503
+        told = await world.get("/health")
+        assert (told.status, told.json()["status"]) == (503, "failed")
+        (tmp_path / "a.dies").unlink()
+        await world.load("a")
+        assert (await world.get("/health")).status == 200
+
+
+def test_a_process_that_was_killed_has_said_no_reason() -> None:
+    assert why_ended("a", -signal.SIGKILL, ["a line"], was_loading=False)[1] == "the model a ended (signal 9)"
+
+
 @pytest.mark.long
 async def test_no_model_makes_room_for_a_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
@@ -339,6 +355,8 @@ async def test_the_only_model_is_described_while_it_is_loaded_and_asleep(tmp_pat
         assert (await world.get("/props")).json()["is_sleeping"] is True
         assert (await world.complete("a").end()).status == 200
         assert (await world.get("/props")).json()["model"] == "a"  # its own
+        assert (await world.get("/props?model=nope")).status == 404
+        assert (await world.post("/props")).status == 405
 
 
 @pytest.mark.long

@@ -132,10 +132,10 @@ version = 1
 [*]
 c = 8192
 [small]
-ctx-size = 4096
-pin = true
+ctx-size = 4096  # of its own
+pin = true;
 alias = s, little
-[mine]
+[mine] # another one
 model = {path}
 n-predict = 7
 mmap = off

@@ -116,9 +116,6 @@ class RouterWorld(Clients):
     async def until_state(self, name: str, state: State) -> None:
         await self.until(lambda: self.keeper.replica(name).state is state)
 
-    def has_sockets(self) -> bool:
-        return any(self.sockets.iterdir())
-
     def pid(self, name: str) -> int:
         return self.keeper.processes[name].pid
 
@@ -181,7 +178,7 @@ async def opened(world: RouterWorld) -> AsyncIterator[RouterWorld]:
             await world.leave_all()
     assert not world.keeper.processes
     assert not any(map(is_there, pids))
-    assert not world.has_sockets()
+    assert not world.sockets.exists()
     assert not world.requests.registry.requests()
     assert world.requests.registry.load == (0, 0)
     assert not [model for model in world.keeper.roster.replicas.values() if model.waiting or model.running]

@@ -234,3 +234,11 @@ async def test_parameters_that_are_no_schema_are_named(world: World) -> None:
     exchange = await world.post(path, body_of(path, "a text"))
     assert exchange.status == 400
     assert "tools.0.function.parameters" in exchange.json()["error"]["message"]
+
+
+async def test_what_the_texts_schema_lacks_is_named_beside_much_of_the_tools(world: World) -> None:
+    path = "/v1/chat/completions"
+    schemas = [{"type": "object", "properties": {f"p{k}": {"not": {}} for k in range(n)}} for n in (20, 1)]
+    form = {"type": "json_schema", "json_schema": {"name": "form", "schema": schemas[1]}}
+    exchange = await world.post(path, body_of(path, schemas[0]) | {"response_format": form})
+    assert exchange.headers["x-unenforced"].split(", ")[16:] == ["response_format.properties.p0.not"]

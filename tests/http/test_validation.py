@@ -169,6 +169,24 @@ QUERIES: list[tuple[str, str, str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "message"),
+    [
+        (COMPLETIONS, {"prompt": [1, 2, 2**40]}, "prompt.2: Input should be less than 2147483648"),
+        (COMPLETIONS, {"prompt": [[1], [2, "x"]]}, "prompt.1.1: Input should be a valid integer"),
+        (COMPLETIONS, {"stop": ["x", 5]}, "stop.1: Input should be a valid string"),
+        (CHAT, {"messages": [USER | {"content": 5}]}, "messages.0.content: Input should be a valid list"),
+        ("/v1/responses", {"input": [{"type": "message", "role": "user"}]}, "input.0.message.content: Field required"),
+        ("/v1/responses", {"input": [5]}, "input.0: Input should be a valid dictionary"),
+    ],
+)
+async def test_the_place_of_an_error_is_that_in_the_body(
+    world: World, path: str, fields: dict[str, Any], message: str
+) -> None:
+    answer = await world.post(path, NEEDED.get(path, {}) | fields)
+    assert assert_refused(answer, next(iter(fields))) == message
+
+
 @pytest.mark.parametrize(("method", "path", "param"), QUERIES)
 async def test_a_bad_query_is_named(world: World, method: str, path: str, param: str) -> None:
     mine = {"x-request-id": "mine"}

@@ -25,7 +25,7 @@ KNOWN_TYPES = of_known_types("a block", lambda kind: kind in KNOWN or FOREIGN.fu
 
 
 # A text, or blocks. The kind is checked beforehand, so that the error is about the one that was meant.
-TextOr = Annotated[Annotated[str, Tag("text")] | Annotated[list[T], KNOWN_TYPES, Tag("blocks")], text_or("blocks")]
+TextOr = Annotated[Annotated[str, Tag("text")] | Annotated[list[T], KNOWN_TYPES, Tag("<blocks>")], text_or("<blocks>")]
 
 
 class Hinted(RequestBody):
@@ -121,10 +121,10 @@ class ForeignBlock(Foreign):
 
 
 def _of_which(block: Any) -> str:
-    return "foreign" if kind_of(block) not in (*KNOWN, None) else "own"
+    return "<foreign>" if kind_of(block) not in (*KNOWN, None) else "<own>"
 
 
-OrForeign = Annotated[Annotated[T, Tag("own")] | Annotated[ForeignBlock, Tag("foreign")], Discriminator(_of_which)]
+OrForeign = Annotated[Annotated[T, Tag("<own>")] | Annotated[ForeignBlock, Tag("<foreign>")], Discriminator(_of_which)]
 Textual = TextBlock | DocumentBlock | SearchResultBlock
 Shown = Textual | ImageBlock
 

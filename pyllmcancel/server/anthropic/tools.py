@@ -53,10 +53,12 @@ class HostedTool(Foreign):
 
 
 def _of_which(tool: Any) -> str:
-    return "custom" if kind_of(tool) in (None, "", "custom") else "hosted"
+    return "<custom>" if kind_of(tool) in (None, "", "custom") else "<hosted>"
 
 
-Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Tag("hosted")], Discriminator(_of_which)]
+Tool = Annotated[
+    Annotated[CustomTool, Tag("<custom>")] | Annotated[HostedTool, Tag("<hosted>")], Discriminator(_of_which)
+]
 
 
 def named_tools(messages: Iterable[TurnMessage]) -> tuple[set[str], set[str]]:

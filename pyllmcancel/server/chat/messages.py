@@ -32,7 +32,7 @@ ContentPart = Annotated[
 
 
 # The form is checked beforehand, so that an error is about the one that was meant.
-Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[ContentPart], Tag("parts")], text_or("parts")]
+Content = Annotated[Annotated[str, Tag("text")] | Annotated[list[ContentPart], Tag("<parts>")], text_or("<parts>")]
 
 
 def _in_usual_parts(content: Any) -> Any:

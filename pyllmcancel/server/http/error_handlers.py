@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -26,6 +27,9 @@ METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 TOO_DEEP = "the body is nested too deeply"
 MAX_PART, MAX_MESSAGE = 100, 1_000  # characters that are repeated to the client
 JSON_TYPE = re.compile(r"\s*application/(?:[^/;\s]+\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
+# In the place of an error: names of alternatives, by pydantic and ours.
+LABEL = re.compile(r"str|constrained-\w+|.*[\[<].*", re.DOTALL)
+PYTHON = re.compile(r"^Value error, | or (instance of \w+|object to extract fields from)")
 NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: application/json"
 
 
@@ -51,19 +55,24 @@ async def on_error(request: Request, error: Exception) -> Response:
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
     """Report pydantic's findings as one error: the first parameter at fault, in words."""
     assert isinstance(error, RequestValidationError)
-    finding = dict(error.errors()[0])
-    finding["loc"] = finding["loc"][1:]  # FastAPI puts the part of the request first
-    return validation_error(finding).response_to(request.scope)
+    # FastAPI puts the part of the request first.
+    return validation_error([{**one, "loc": one["loc"][1:]} for one in error.errors()]).response_to(request.scope)
 
 
 def invalid_body(error: ValidationError) -> ApiError:
     """Report the first error of a JSON body."""
-    return validation_error(error.errors(include_url=False, include_input=False)[0])
+    return validation_error(error.errors(include_url=False, include_input=False))
 
 
-def validation_error(finding: Any) -> ApiError:
+def validation_error(findings: Sequence[Any]) -> ApiError:
+    """Report the first finding. Of the alternatives of one value that one is meant which goes furthest."""
+    loc = findings[0]["loc"]
+    n_before = next((place for place, part in enumerate(loc) if LABEL.fullmatch(str(part))), len(loc))
+    alternatives = [one for one in findings if one["loc"][:n_before] == loc[:n_before]]
+    finding = max(alternatives, key=lambda one: (len(one["loc"]), [part for part in one["loc"] if type(part) is int]))
+    is_name = finding["type"] == "extra_forbidden"
     # Truncated, because the client chose the names.
-    where = [str(part)[:MAX_PART] for part in finding["loc"]]
+    where = [str(part)[:MAX_PART] for part in finding["loc"] if is_name or not LABEL.fullmatch(str(part))]
     param = where[0] if where else None
     shown = ".".join(where)
     match finding["type"]:
@@ -74,7 +83,7 @@ def validation_error(finding: Any) -> ApiError:
         case "extra_forbidden":
             return ApiError(400, f"unsupported field: {shown}", param=param, code="unsupported_field")
         case _:
-            message = f"{shown or 'body'}: {finding['msg']}"[:MAX_MESSAGE]
+            message = f"{shown or 'body'}: {PYTHON.sub('', finding['msg'])}"[:MAX_MESSAGE]
             return ApiError(400, message, param=param, code="invalid_request")
 
 

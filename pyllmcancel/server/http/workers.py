@@ -43,7 +43,7 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
 
 
 class Work:
-    """One piece of work for a thread, and its owner: the `FlaggedPause` of its function. Used by the event loop only.
+    """One piece of work, and its owner: the `FlaggedPause` of its function in a thread. Used by the event loop only.
 
     Any thread may read the `flag`, which is raised when the work is given up.
     """
@@ -82,11 +82,11 @@ class Work:
             raise Abandoned
 
     def note_end(self) -> None:
-        """Note the end of the work. Called once, in the work's thread or wherever it was dropped before it began."""
+        """Note the end of the work. Called once, where it was done, or where it was dropped before it began."""
 
 
 class Preparation(Work):
-    """Some work for the engine's request, which ends with it."""
+    """A piece of a request's preparation. A cancel of the request gives it up; the request ends when it has stopped."""
 
     def __init__(self, engine: Engine, request: Request) -> None:
         super().__init__(request.owner)
@@ -117,9 +117,15 @@ async def outcome(receive: Receive, done: asyncio.Future[T], work: Work) -> T:
 
 
 async def awaited(receive: Receive, function: Callable[[], Coroutine[Any, Any, T]], work: Work) -> T:
-    """As `Workers.run`, for work that the event loop does."""
+    """Return what a function of the event loop returns; raises its error, or that with which the work was stopped."""
+
+    def note_end(done: asyncio.Task[T]) -> None:
+        work.note_end()
+        if not done.cancelled():
+            done.exception()  # it is not used if the work was stopped
+
     done = asyncio.create_task(function())
-    done.add_done_callback(lambda _: work.note_end())
+    done.add_done_callback(note_end)
     try:
         return await outcome(receive, done, work)
     finally:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyllmcancel._native import Model
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import FlaggedPause, Pause
     from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.llama.body import AnsweringBody, LlamaCompletionBody, LogitBias, Prompt
@@ -35,9 +34,7 @@ SAME_NAME = (
 )
 
 
-def generation_params(
-    state: ServerState, body: AnsweringBody, constraint: ConstraintFactory | None, pause: Pause
-) -> GenerationParams:
+def generation_params(state: ServerState, body: AnsweringBody, pause: Pause) -> GenerationParams:
     """Return the parameters of generation, with the server's defaults for those that the client leaves open."""
     config = state.config
     defaults, given, limits = config.request_defaults(), body.given(), body.limits(config)
@@ -54,7 +51,6 @@ def generation_params(
     return GenerationParams(
         sampling=replace(defaults, **given),
         n=body.n_cmpl,
-        constraint=constraint,
         token_healing=body.token_healing,
         **limits,
     )

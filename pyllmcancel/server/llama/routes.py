@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -120,8 +121,8 @@ async def respond(
     tokens: Callable[[FlaggedPause], Sequence[Sequence[int]]],
     workers: Workers | None = None,
 ) -> EngineResponse | KeptResponse:
-    """Prepare a request whose prompts `tokens` makes, in one piece, as `Incoming.prepare`; and answer in the requested
-    form.
+    """Prepare a request in one piece of work (see `Incoming.prepare`), and answer in the requested form. `tokens`
+    returns its prompts.
     """
     state, body = incoming.state, incoming.body
     # In llama-server, a request for JSON without a schema asks for an object.
@@ -130,11 +131,11 @@ async def respond(
 
     def read(pause: FlaggedPause) -> Plan:
         prompts = tokens(pause)
+        params = generation_params(state, body, pause)
         constraint, unenforced = answer_constraint(state, form, pause)
-        params = generation_params(state, body, constraint, pause)
-        return Plan(incoming, prompts, params, UNCHANGED, unenforced)
+        return Plan(incoming, prompts, replace(params, constraint=constraint), UNCHANGED, unenforced)
 
-    # A schema is compiled with the prompts; others' bodies must not wait for that.
+    # A schema is compiled with the prompts, so it does not use the threads that read bodies.
     plan = await incoming.prepare(read, workers or (None if form is None else state.preparers))
     incoming.note_unenforced(plan.unenforced)
     eog_tokens = state.eog_tokens if body.ignore_eos else ()

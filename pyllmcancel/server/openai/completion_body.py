@@ -117,7 +117,7 @@ class CompletionPlan(Plan):
     echoes: Sequence[PromptText]
 
 
-def read_prompts(incoming: Incoming[CompletionBody], pause: Pause) -> CompletionPlan:
+def read_completion(incoming: Incoming[CompletionBody], pause: Pause) -> CompletionPlan:
     """Prepare prompts from their texts to the parameters of their answers. Special tokens in a prompt are recognised,
     as editors expect.
     """

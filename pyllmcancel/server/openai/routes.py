@@ -13,7 +13,7 @@ from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.generate import generate
 from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletionChunk, ChatDialect
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
-from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
+from pyllmcancel.server.openai.completion_body import CompletionBody, read_completion
 from pyllmcancel.server.openapi.description import answers
 from pyllmcancel.server.wire.form import Gbnf
 
@@ -22,9 +22,9 @@ router = APIRouter(tags=["OpenAI"])
 
 @router.post("/v1/completions", summary="Complete a text", responses=answers(Completion, CompletionChunk))
 async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
-    # A schema is compiled with the prompts; others' bodies must not wait for that.
+    # A schema is compiled with the prompts, so it does not use the threads that read bodies.
     workers = None if isinstance(incoming.body.form, Gbnf | None) else incoming.state.preparers
-    plan = await incoming.prepare(partial(read_prompts, incoming), workers)
+    plan = await incoming.prepare(partial(read_completion, incoming), workers)
     incoming.note_unenforced(plan.unenforced)
     return await generate(plan, CompletionDialect(incoming, len(plan.prompts), plan.echoes))
 

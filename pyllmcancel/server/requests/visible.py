@@ -166,5 +166,5 @@ def may_see_all(http: HttpRequest) -> bool:
 
 
 def admin_only(param: str | None = None) -> ApiError:
-    message = "this shows requests of several owners: it needs the key of --admin-api-key"
+    message = "this is about requests of several owners: it needs the key of --admin-api-key"
     return ApiError(403, message, "permission_error", param=param, code="admin_only")

@@ -82,7 +82,7 @@ def check_include(include: Sequence[str]) -> None:
 
 
 Items = Annotated[list[Item], Field(max_length=MAX_MESSAGES, fail_fast=True), OnlyKnown]
-Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("items")], text_or("items")]
+Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("<items>")], text_or("<items>")]
 
 
 class ResponsesBody(SamplingFields, LoraFields, GeneratingBody):

@@ -169,8 +169,8 @@ def _with_type(item: Any) -> Any:
 
 
 Item = Annotated[
-    Annotated[OwnItem, Field(discriminator="type"), Tag("own")] | Annotated[ForeignItem, Tag("foreign")],
-    Discriminator(lambda item: "own" if kind_of(item) in (*KINDS, None) else "foreign"),
+    Annotated[OwnItem, Field(discriminator="type"), Tag("<own>")] | Annotated[ForeignItem, Tag("<foreign>")],
+    Discriminator(lambda item: "<own>" if kind_of(item) in (*KINDS, None) else "<foreign>"),
     BeforeValidator(_with_type),
 ]
 OnlyKnown = of_known_types("an item", lambda kind: kind in KINDS or FOREIGN.fullmatch(kind))
