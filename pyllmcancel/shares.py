@@ -16,22 +16,29 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
+class Owners:
+    """Those who use a server. A worker learns from the requests that its front sends whether there are several."""
+
+    def __init__(self, *, several: bool) -> None:
+        self.several = several
+
+
 class Shares:
     """A resource that is given out and comes back, `total` at most to all owners together. Not synchronised.
 
-    A single owner may have all, unless there are `several`. An owner gets `least` in any case, if that is free.
+    A single owner may have all, unless there are several. An owner gets `least` in any case, if that is free.
     """
 
-    def __init__(self, total: int, *, several: bool, least: int = 1) -> None:
+    def __init__(self, total: int, owners: Owners, least: int = 1) -> None:
         self._total = total
-        self._several = several
+        self._owners = owners
         self._least = least
         self._held = Counter[str]()
 
     def has(self, owner: str, amount: int = 1) -> bool:
         """Return whether an owner may take `amount` more."""
         held, free = self._held[owner] + amount, self._total - self._held.total() - amount
-        return free >= 0 and (not self._several or held <= max(free, self._least))
+        return free >= 0 and (not self._owners.several or held <= max(free, self._least))
 
     def take(self, owner: str, amount: int = 1) -> bool:
         """Take the amount if there is room; return whether there was."""

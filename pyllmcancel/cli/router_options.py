@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyllmcancel.cli.converters import OFF, ON, positive_int, seconds_or_off
+from pyllmcancel.cli.environment import LOCKS
 from pyllmcancel.cli.model_argument import check_model_file
 from pyllmcancel.cli.options import variable_of
 from pyllmcancel.cli.parser import dashed, nearest
@@ -32,11 +33,12 @@ WITHOUT_EFFECT = {"stop-timeout", "dedup-cache-models"}
 # Options of the process in front, which its children do not get.
 NAMES = (
     "named model models hf_repo hf_file alias host port cors_origins allowed_hosts ssl_key_file ssl_cert_file"
+    " api_key api_key_file admin_api_key"
     " trusted_proxies replica store workers worker worker_url worker_key worker_ca models_dir models_preset models_max"
     " models_memory models_autoload idle_loads sleep_idle_seconds replicas worker_silence cache_disk fit_print ui"
 )
 OF_FRONT = frozenset(NAMES.split())
-VARIABLES_OF_FRONT = [variable_of(one.replace("_", "-")) for one in OF_FRONT]
+VARIABLES_OF_FRONT = [*LOCKS, *(variable_of(one.replace("_", "-")) for one in OF_FRONT)]
 
 
 def serves_several(arguments: argparse.Namespace) -> bool:

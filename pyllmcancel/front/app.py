@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.front")
 
-STEPS = "/v1/steps"  # of one model: its process tells
+OF_PROCESSES = "/v1/steps", "/openapi.json"  # paths of what only a model's process tells
 MAX_SHOWN = 20  # names of models in the log
 GRACE_SECONDS = 1.0  # after the processes' drain, for the last bytes of their answers
 
@@ -97,8 +97,8 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     """
     paths = arriving_paths(all_routes(ui=config.ui))
     router, remotes = Router(keeper, config, paths), keeper.remotes
-    workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
-    keys = KeyRing(config.api_keys, config.admin_api_keys)
+    keys = KeyRing(config)
+    workers = Workers(WORKERS, "pyllmcancel-input", keys.owners)
     state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams, keeper=keeper)
     kept = store or (None if config.storage is None else Store(*config.storage))
 
@@ -127,7 +127,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
         *(streams_routes.router, batches_routes.router, page.router),
     )
     routers = (*ours, page.live_router) if config.ui else ours
-    routes = [route for one in routers for route in one.routes if getattr(route, "path", "") != STEPS]
+    routes = [route for one in routers for route in one.routes if getattr(route, "path", "") not in OF_PROCESSES]
     app = FastAPI(
         title="pyllmcancel",
         version=__version__,
@@ -140,7 +140,7 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     open_store = None if kept is None else lambda: kept
     query = b"" if keeper.idle_loads else b"autoload=false"
     app.state.batches = batches = Batches(app, lambda: keeper.n_slots, open_store, query)
-    app.state.seats = Shares(config.limits.max_event_clients, several=config.shared)
+    app.state.seats = Shares(config.limits.max_event_clients, keys.owners)
     app.router.default = router
     add_layers(app, config, state.keys, paths)
     if remotes is not None:
@@ -153,7 +153,7 @@ class FrontServer(SupervisedServer):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
         self._state: FrontState = app.state.server
-        super().__init__(config, connections, hangups, self._state, lambda: self._state.keeper.health)
+        super().__init__(config, connections, hangups, self._state.keys, lambda: self._state.keeper.health)
         self._keeper = self._state.keeper
         self._reporting: asyncio.Task[None] | None = None
 

@@ -20,6 +20,7 @@ PR_SET_PDEATHSIG = 1
 def main(parent: int, command: list[str]) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot be bound to its parent")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which may be sent to all processes, and is for the parent
     if os.getppid() != parent:  # the parent has ended before
         sys.exit(1)
     os.execv(command[0], command)

@@ -36,7 +36,7 @@ from pyllmcancel.server.origin import plain_origin, priority_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.routes import not_ready
-from pyllmcancel.shares import Remembered, Shares
+from pyllmcancel.shares import Owners, Remembered, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,9 +74,9 @@ class Router:
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
-        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
+        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, Owners(several=config.shared))
         self._cancelled = Remembered[str, JSONResponse](MAX_CANCELLED)  # in the background, without a process
-        self._bodies = Shares(config.limits.max_bodies, several=config.shared)  # long ones that are kept
+        self._bodies = Shares(config.limits.max_bodies, Owners(several=config.shared))  # long ones that are kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -185,8 +185,8 @@ def hold(room: MediaRoom, owner: str, parts: Parts, index: int, held: dict[Media
         if chunk in held:
             continue
         total = chunk.n_bytes + sum(one.n_bytes for one in held)
-        if total > room.most:
-            limit = f"at most {room.most >> 20:,} are accepted"
+        if total > room.most():
+            limit = f"at most {room.most() >> 20:,} are accepted"
             message = f"the request's prepared pictures and sounds take {total >> 20:,} MiB with it; {limit}"
             raise MediaError(message, index, too_large=True)
         held[chunk] = room.hold(owner, chunk)

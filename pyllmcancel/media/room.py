@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import QueueFullError
-from pyllmcancel.shares import Shares
+from pyllmcancel.shares import Owners, Shares
 
 if TYPE_CHECKING:
     from pyllmcancel._native import MediaChunk
@@ -36,18 +36,21 @@ class Held:
 
 
 class MediaRoom:
-    """Limits the bytes of all owners' prompts together, and an owner's share of them if there are `several`. Any thread
+    """Limits the bytes of all owners' prompts together, and an owner's share of them if there are several. Any thread
     may use it.
     """
 
-    def __init__(self, limit: int, *, several: bool) -> None:
-        self.most = limit // 2 if several else limit  # bytes of a prompt for which there may ever be room
+    def __init__(self, limit: int, owners: Owners) -> None:
         self._limit = limit
+        self._owners = owners
         self._lock = threading.Lock()
         self._returned = deque[Key]()
         # The next two are guarded by the lock.
-        self._shares = Shares(limit, several=several)
+        self._shares = Shares(limit, owners)
         self._held: dict[Key, list[int]] = {}  # the number of prompts that have a chunk, and its bytes
+
+    def most(self) -> int:  # bytes of a prompt for which there may ever be room
+        return self._limit // 2 if self._owners.several else self._limit
 
     def hold(self, owner: str, chunk: MediaChunk) -> Held:
         """Count a chunk, once for all prompts that have it; QueueFullError if there is no room at present."""

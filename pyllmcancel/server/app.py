@@ -177,7 +177,7 @@ def add_layers(app: FastAPI, config: ServerConfig, keys: KeyRing, paths: Mapping
     """
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
     add_error_handlers(app)
-    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
+    app.add_middleware(BodyLimit, limits=config.limits, owners=keys.owners)
     app.add_middleware(Arriving, paths=paths)
     if config.api_keys or config.worker_key is not None:
         app.add_middleware(ApiKeys, ring=keys)

@@ -80,24 +80,23 @@ class ServerState:
         self.config = config
         self.metrics = metrics or EngineMetrics()
         self.created = int(time.time())
-        self.feed = Feed(self.metrics, Shares(config.limits.max_event_clients, several=config.shared))
+        self.keys = KeyRing(config)
+        self.feed = Feed(self.metrics, Shares(config.limits.max_event_clients, self.keys.owners))
         self.chat_template = ChatTemplate(None)  # the model's, once it is loaded; each use may raise
-        # Apart from `workers`: bodies must not wait for a template or a schema, and neither for pictures and sounds,
-        # whose decoding takes seconds. If there are several owners, none gets all threads of a kind.
-        self.preparers = Workers(PREPARERS, "pyllmcancel-prepare", per_owner=PREPARERS - config.shared)
-        self.decoders = Workers(PREPARERS, "pyllmcancel-decode", per_owner=PREPARERS - config.shared)
-        self.fillers = Workers(PREPARERS, "pyllmcancel-fill", per_owner=PREPARERS - config.shared)
+        # Apart from `workers`: bodies must not wait for a template, a schema or a picture: decoding takes seconds.
+        self.preparers = Workers(PREPARERS, "pyllmcancel-prepare", self.keys.owners)
+        self.decoders = Workers(PREPARERS, "pyllmcancel-decode", self.keys.owners)
+        self.fillers = Workers(PREPARERS, "pyllmcancel-fill", self.keys.owners)
         self.pile_up = PileUp()
-        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, several=config.shared)
+        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, self.keys.owners)
         self.fetcher = Fetcher(config.media.max_bytes)
-        self.media_room = MediaRoom(config.media.max_prepared, several=config.shared)
+        self.media_room = MediaRoom(config.media.max_prepared, self.keys.owners)
         # In /props, for prompts in which clients write it themselves. llama-server reads the same variable.
         self.media_marker = os.environ.get("LLAMA_MEDIA_MARKER") or new_marker()
         self._guidance: BoundedGuidance | None = None
-        self.keys = KeyRing(config.api_keys, config.admin_api_keys)
         self.model_name = ""
         self.aliases: tuple[str, ...] = ()
-        self.workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
+        self.workers = Workers(WORKERS, "pyllmcancel-input", self.keys.owners)
         self._texts: TextReader | None = None
         self.eog_tokens: tuple[int, ...] = ()  # the model's tokens that end an answer, once it is loaded
         self._engine: Engine | None = None

@@ -14,7 +14,7 @@ from pyllmcancel.front import upstream
 from pyllmcancel.front.replica import State
 from pyllmcancel.server.from_front import body_of
 from pyllmcancel.server.limits import SMALL_BODY
-from pyllmcancel.shares import Shares
+from pyllmcancel.shares import Owners, Shares
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, RouterWorld, open_router
 from tests.support.http_asgi import Exchange
 
@@ -98,7 +98,7 @@ async def test_a_long_body_is_kept_while_it_is_answered_only_if_there_is_room(
         return Body(await body_of(receive))
 
     monkeypatch.setattr("pyllmcancel.front.router.body_of", read)
-    monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, several=False))
+    monkeypatch.setattr(world.app.state.router, "_bodies", Shares(0, Owners(several=False)))
     await world.streaming("a", until="end", more="x" * length)
     gc.collect()
     assert n_kept == (length < SMALL_BODY)

@@ -11,7 +11,7 @@ import pytest
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.front.replica import State
 from pyllmcancel.requests.request import NO_OWNER
-from pyllmcancel.server.streams import kept_answers
+from pyllmcancel.shares import Owners, Shares
 from tests.front.world import COMPLETIONS, RouterWorld, open_router
 from tests.support.http_asgi import LIMIT, Exchange
 
@@ -132,7 +132,7 @@ async def test_a_newer_stream_of_a_conversation_takes_its_name(tmp_path: Path, w
 
 async def test_there_are_only_so_many_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async with open_router(tmp_path, "a", "b") as world:
-        monkeypatch.setattr(world.app.state.server.streams, "_shares", kept_answers.Shares(1, several=False))
+        monkeypatch.setattr(world.app.state.server.streams, "_shares", Shares(1, Owners(several=False)))
         await left(world)
         assert (await ask(world, request_id="other").end()).failure == (429, "too_many_streams")
         (tmp_path / "done").touch()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyllmcancel.cli import command_parser
-from pyllmcancel.cli.router_options import Sources, serves_several
+from pyllmcancel.cli.environment import check_environment
+from pyllmcancel.cli.router_options import Sources, serves_several, without_front_variables
 from pyllmcancel.cli.serve_models import checked
 from pyllmcancel.errors import UsageError
 from pyllmcancel.front.preset import read_preset
@@ -108,7 +109,7 @@ def test_the_front_keeps_its_own_options(tmp_path: Path) -> None:
     one = gguf(tmp_path / "one.gguf")
     options = ("--sleep-idle-seconds", "5", "--port=1", "--host", "x", "--api-key", "k", "-c", "9")
     spec = read(str(one), *options).specs["one"]
-    assert spec.options == ("--api-key", "k", "-c", "9", f"--model={one}")
+    assert spec.options == ("-c", "9", f"--model={one}")
     assert spec.idle_after == 5.0
 
 
@@ -183,6 +184,7 @@ def test_a_preset_names_models_and_configures_the_folders(tmp_path: Path, folder
         ("[a]\nmodel = x.gguf\nctx-sise = 1\n", "ctx-sise is not an option of serve; did you mean --ctx-size?"),
         ("[a]\nmodel = x.gguf\nctx-size = many\n", "ctx-size must be a whole number, not 'many'"),
         ("[a]\nmodel = x.gguf\nport = 1\n", "port is an option of all models together"),
+        ("[a]\nmodel = x.gguf\napi-key = k\n", "api-key is an option of all models together"),
         ("[a]\nmodel = x.gguf\npin = maybe\n", "pin must be one of"),
         ("[a]\nctx-size = 1\n", r"\[a\] of --models-preset must have either model or hf-repo"),
         ("[a]\nnonsense\n", "line 2: must be KEY = VALUE or"),
@@ -226,6 +228,16 @@ def test_a_models_process_gets_a_socket_a_name_and_no_option_of_the_front(tmp_pa
     assert (str(child.model), child.host, child.port, child.alias) == (str(one), str(tmp_path / "m1.sock"), 8000, "one")
     assert (child.store, child.worker_key, child.replica) == ("x-one.db", tmp_path / "key", "one")
     assert child.cache_disk == Path("d/model-one"), "one server uses a folder at a time"
+
+
+def test_a_models_process_gets_no_keys_of_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = ("-m", str(gguf(tmp_path / "one.gguf")), "-m", str(gguf(tmp_path / "b.gguf")))
+    for name in ("PYLLMCANCEL_API_KEY", "PYLLMCANCEL_API_KEY_FILE", "PYLLMCANCEL_ADMIN_API_KEY", "LLAMA_API_KEY"):
+        monkeypatch.setenv(name, "of-the-front")
+    without_front_variables()
+    child, _ = children(tmp_path, *models, "--api-key", "a,b", "--api-key-file=keys", "--admin-api-key", "c")
+    check_environment(child, os.environ)
+    assert (child.api_key, child.api_key_file, child.admin_api_key) == (None, None, None)
 
 
 def test_models_whose_names_no_header_can_carry_are_told_apart(tmp_path: Path) -> None:

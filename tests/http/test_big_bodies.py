@@ -18,6 +18,7 @@ from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.encodings import PIECE, Decoder, zstd
 from pyllmcancel.server.http.exchange import Exchange as Facts
 from pyllmcancel.server.limits import INLINE_BODY, MAX_BIASES, MAX_EXTRAS, MAX_MESSAGES, MAX_PROMPTS, Limits
+from pyllmcancel.shares import Owners
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_process import RawClient, ServerProcess
@@ -416,7 +417,7 @@ async def test_a_client_that_goes_on_sending_is_not_listened_to_for_ever() -> No
     async def nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise AssertionError("it must not get there")
 
-    limit = BodyLimit(nothing, Limits(max_body=10), linger=0.001)
+    limit = BodyLimit(nothing, Limits(max_body=10), Owners(several=False), linger=0.001)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await limit(scope | {"state": {"exchange": Facts(request_id="mine")}}, receive, send)

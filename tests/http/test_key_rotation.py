@@ -17,7 +17,7 @@ OLD, NEW, OTHER = ApiKey("ann", "old"), ApiKey("ann", "new"), ApiKey("bob", "bob
 async def test_new_keys_are_valid_and_a_removed_one_is_not() -> None:
     async with open_world(api_keys=(OLD,)) as world:
         for keys, valid in (((OLD, NEW), {"old": 200, "new": 200}), ((NEW,), {"old": 401, "new": 200})):
-            read_again(world.app.state.server, lambda keys=keys: (keys, ()))  # type: ignore[misc]
+            read_again(world.app.state.server.keys, lambda keys=keys: (keys, ()))  # type: ignore[misc]
             for key, status in valid.items():
                 assert (await world.get("/v1/models", headers={"x-api-key": key})).status == status
 
@@ -32,7 +32,7 @@ async def test_what_cannot_be_changed_leaves_the_keys_as_they_were(
         return keys, ()
 
     async with open_world(api_keys=(OLD,)) as world:
-        read_again(world.app.state.server, read)
+        read_again(world.app.state.server.keys, read)
         assert (await world.get("/v1/models", headers={"x-api-key": "old"})).status == 200
         assert (await world.get("/v1/models", headers={"x-api-key": "bob's"})).status == 401
         assert "the former ones stay valid" in caplog.text

@@ -167,6 +167,8 @@ def test_keys_are_described_when_they_are_asked_for_and_open_paths_are_told_apar
     assert page["security"] == [{"bearer": []}, {"x-api-key": []}]
     assert "401" in page["paths"][COMPLETIONS]["post"]["responses"]
     assert page["paths"]["/health"]["get"]["security"] == []
+    # The page of a front is one of its workers, which do not know whether it needs keys.
+    assert page_of(worker_key="key") == page | {"security": [*page["security"], {}]}
 
 
 async def test_a_page_that_is_switched_off_is_not_there_and_metrics_say_so() -> None:

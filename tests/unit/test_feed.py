@@ -11,7 +11,7 @@ from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Audience, Frames, steps_event
 from pyllmcancel.server.running.metrics import EngineMetrics
-from pyllmcancel.shares import Shares
+from pyllmcancel.shares import Owners, Shares
 from tests.support.driver import Driver, Tracked
 
 pytestmark = pytest.mark.anyio
@@ -141,7 +141,7 @@ def test_the_event_loop_is_woken_once_until_it_has_taken_what_is_there_and_that_
 
 
 def feed_of(driver: Driver, most: int = 3, *, several: bool = False) -> Feed:
-    feed = Feed(EngineMetrics(), Shares(most, several=several))
+    feed = Feed(EngineMetrics(), Shares(most, Owners(several=several)))
     feed.watch(driver.engine, None)
     return feed
 

@@ -16,6 +16,7 @@ from pyllmcancel.media.room import MediaRoom
 from pyllmcancel.media.sounds import check_sound, silence
 from pyllmcancel.media.values import Media, MediaKind, MediaPrompt
 from pyllmcancel.pausing import no_pause
+from pyllmcancel.shares import Owners
 from pyllmcancel.step import StepStatus
 from tests.support import fake_native
 from tests.support.driver import MEMORIES, Driver, RecordingSink, Stop, Tracked
@@ -227,7 +228,7 @@ def held(library: MediaLibrary, room: MediaRoom, *media: Media, owner: str = "")
 
 def test_prompts_have_room_for_their_pictures_until_they_are_dropped() -> None:
     with driver() as (_, library):
-        room = MediaRoom(2 * ONE, several=False)
+        room = MediaRoom(2 * ONE, Owners(several=False))
         first, second = held(library, room, picture(0)), held(library, room, picture(1))
         # One that other prompts have, too, is counted once.
         again = held(library, room, picture(0), picture(1), picture(0))
@@ -245,7 +246,7 @@ def test_prompts_have_room_for_their_pictures_until_they_are_dropped() -> None:
 
 def test_an_owner_leaves_room_for_others() -> None:
     with driver() as (_, library):
-        room = MediaRoom(4 * ONE, several=True)
+        room = MediaRoom(4 * ONE, Owners(several=True))
         first = held(library, room, picture(0), picture(1), owner="a")
         with pytest.raises(QueueFullError):
             held(library, room, picture(2), owner="a")
@@ -255,7 +256,7 @@ def test_an_owner_leaves_room_for_others() -> None:
 
 def test_a_prompt_that_fails_or_is_only_counted_takes_no_room() -> None:
     with driver() as (_, library):
-        room = MediaRoom(2 * ONE, several=False)
+        room = MediaRoom(2 * ONE, Owners(several=False))
         with pytest.raises(MediaError):
             held(library, room, picture(0), Media.of(MediaKind.IMAGE, b"<svg/>"))
         assert bytes_in(room) == 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.shares import Remembered, Shares, largest_first
+from pyllmcancel.shares import Owners, Remembered, Shares, largest_first
 
 
 def greedy(shares: Shares, owner: str) -> int:
@@ -16,7 +16,7 @@ def greedy(shares: Shares, owner: str) -> int:
 
 
 def test_one_owner_may_have_all() -> None:
-    shares = Shares(64, several=False)
+    shares = Shares(64, Owners(several=False))
     assert greedy(shares, "") == 64
     shares.give_back("", 4)
     assert greedy(shares, "") == 4
@@ -24,14 +24,14 @@ def test_one_owner_may_have_all() -> None:
 
 @pytest.mark.parametrize("n_greedy", [1, 2, 3, 5])
 def test_however_many_are_greedy_there_is_some_for_the_next(n_greedy: int) -> None:
-    shares = Shares(60, several=True)
+    shares = Shares(60, Owners(several=True))
     taken = [greedy(shares, f"greedy {number}") for number in range(n_greedy)]
     assert sum(taken) < 60
     assert shares.take("another")
 
 
 def test_what_an_owner_gives_back_is_there_for_others() -> None:
-    shares = Shares(60, several=True)
+    shares = Shares(60, Owners(several=True))
     assert greedy(shares, "ann") == 30
     assert greedy(shares, "bob") == 15
     shares.give_back("ann", 30)
@@ -39,7 +39,7 @@ def test_what_an_owner_gives_back_is_there_for_others() -> None:
 
 
 def test_the_least_is_given_while_it_is_free() -> None:
-    shares = Shares(10, several=True, least=8)
+    shares = Shares(10, Owners(several=True), least=8)
     assert shares.take("ann", 8)
     assert not shares.take("ann", 1)
     assert not shares.take("bob", 3)

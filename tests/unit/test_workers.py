@@ -10,6 +10,7 @@ from starlette.types import Message
 
 from pyllmcancel.pausing import Pause
 from pyllmcancel.server.http.workers import ClientLeft, Work, Workers
+from pyllmcancel.shares import Owners
 from tests.support.http_asgi import LIMIT
 
 pytestmark = pytest.mark.anyio
@@ -68,8 +69,8 @@ class Pieces:
 
 
 @asynccontextmanager
-async def opened(n_threads: int, per_owner: int | None = None) -> AsyncIterator[Pieces]:
-    workers = Workers(n_threads, "test", per_owner)
+async def opened(n_threads: int, *, several: bool = False) -> AsyncIterator[Pieces]:
+    workers = Workers(n_threads, "test", Owners(several=several))
     pieces = Pieces(workers)
     try:
         yield pieces
@@ -86,8 +87,8 @@ async def test_owners_take_turns_for_a_thread() -> None:
         assert pieces.begun == ["a1", "a2", "b1", "c1", "a3", "b2"]
 
 
-async def test_one_owner_does_not_get_all_threads_where_that_is_asked() -> None:
-    async with opened(2, per_owner=1) as pieces:
+async def test_one_of_several_owners_does_not_get_all_threads() -> None:
+    async with opened(2, several=True) as pieces:
         tasks = [await pieces.ask(name) for name in ("a1", "a2", "b1")]
         assert await pieces.until_begun(2) == ["a1", "b1"]
         pieces.let_go("b1")

@@ -7,14 +7,14 @@ neither see, cancel, supersede nor hold them, and may use the same names. Withou
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pyllmcancel.server.config import ADMIN, ApiKey
+from pyllmcancel.server.config import ADMIN, ServerConfig
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.exchange import exchange_of
+from pyllmcancel.shares import Owners
 
 # The page and the documentation contain nothing that is not in this package, and browsers cannot send a key with a
 # visit.
@@ -30,13 +30,15 @@ def is_public(path: str) -> bool:
 class KeyRing:
     """The keys that are valid now, which may change while the server serves. Used in the event loop only."""
 
-    def __init__(self, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str] = ()) -> None:
-        self.replace(api_keys, admin_api_keys)
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config  # of the start
+        self.owners = Owners(several=config.shared)
+        self.replace(config)
 
-    def replace(self, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str]) -> None:
+    def replace(self, config: ServerConfig) -> None:
         """Accept these keys from the next request on. Requests that were admitted by others go on."""
-        self.keys = [(key.encode(), owner, False) for owner, key in api_keys]
-        self.keys += [(key.encode(), ADMIN, True) for key in admin_api_keys]
+        self.keys = [(key.encode(), owner, False) for owner, key in config.api_keys]
+        self.keys += [(key.encode(), ADMIN, True) for key in config.admin_api_keys]
 
 
 class ApiKeys:
@@ -62,6 +64,7 @@ class ApiKeys:
         """Note in `scope` the owner of the request's key; False if it has no valid key."""
         exchange = exchange_of(scope)
         if exchange.is_from_front:
+            self._ring.owners.several |= exchange.is_admin or exchange.sees_all is False
             return True
         headers = Headers(scope=scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")

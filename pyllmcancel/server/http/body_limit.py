@@ -14,7 +14,7 @@ from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.encodings import Decoder, drop_encoding_headers
 from pyllmcancel.server.http.exchange import exchange_of
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY, Limits
-from pyllmcancel.shares import Shares
+from pyllmcancel.shares import Owners, Shares
 
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -29,11 +29,11 @@ class BodyLimit:
     owners share the server, the bodies of one may take as much as they leave free, or the size of the longest body.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS, *, shared: bool = False) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, owners: Owners, linger: float = LINGER_SECONDS) -> None:
         self._app = app
         self._limits = limits
         self._linger = linger
-        self._held = Shares(limits.max_bodies, several=shared, least=limits.max_body)
+        self._held = Shares(limits.max_bodies, owners, limits.max_body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY or scope["path"] in PUBLIC_PATHS:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.requests.request import Request
+    from pyllmcancel.shares import Owners
 
 T = TypeVar("T")
 
@@ -135,12 +136,12 @@ class Workers:
     """Threads that do the long work of requests, off the event loop. Used by the event loop only.
 
     Running work is not interrupted from outside: it calls its pause where it may end. Waiting work is dropped. Owners
-    take turns, each with `per_owner` threads at most, so that an owner with much work does not delay another.
+    take turns, and none of several gets all threads, so that an owner with much work does not delay another.
     """
 
-    def __init__(self, n_threads: int, name: str, per_owner: int | None = None) -> None:
+    def __init__(self, n_threads: int, name: str, owners: Owners) -> None:
         self.n_threads = n_threads
-        self._per_owner = n_threads if per_owner is None else per_owner
+        self._owners = owners
         self._threads = ThreadPoolExecutor(n_threads, name)
         self._live: set[Work] = set()
         self._working = Counter[str]()  # the number of threads, by owner
@@ -171,8 +172,9 @@ class Workers:
 
     def _begin_next(self) -> None:
         """Give the free threads to the next owners in turn."""
+        most = self.n_threads - self._owners.several
         while self._working.total() < self.n_threads:
-            owner = next((one for one in self._waiting if self._working[one] < self._per_owner), None)
+            owner = next((one for one in self._waiting if self._working[one] < most), None)
             if owner is None:
                 return
             works = self._waiting.pop(owner)

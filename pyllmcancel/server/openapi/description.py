@@ -159,6 +159,7 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     )
     schemas.update(further["$defs"])
     of_answers = [made[number, "serialization"] for number in range(len(MODELS))]
+    keyed = config.api_keys or config.worker_key  # a front, which shows its worker's page, may need keys
     for path, operations in page["paths"].items():
         for method, operation in operations.items():
             reading = readings.get(path) if method == "post" else None
@@ -167,19 +168,19 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
                 for status in GENERATION_ERRORS if reading.generates else BODY_ERRORS:
                     operation["responses"].setdefault(str(status), error_response(path, status))
             _describe_operation(path, method, operation, of_answers)
-            if config.api_keys and path not in PUBLIC_PATHS:
+            if keyed and path not in PUBLIC_PATHS:
                 operation["responses"]["401"] = error_response(path, 401)
-            elif config.api_keys:
+            elif keyed:
                 operation["security"] = []
     # This is FastAPI's own shape of a validation error; ours is a 400 like any other.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    if config.api_keys:
+    if keyed:
         page["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "x-api-key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
         }
-        page["security"] = [{"bearer": []}, {"x-api-key": []}]
+        page["security"] = [{"bearer": []}, {"x-api-key": []}, *([] if config.api_keys else [{}])]
     if (address := documentation_url()) is not None:
         page["externalDocs"] = {"description": "Documentation: tutorial, recipes, reference", "url": address}
     return page

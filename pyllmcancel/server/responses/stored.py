@@ -32,7 +32,7 @@ from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.streams.kept import Keeping, KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.reading import without_first
-from pyllmcancel.shares import Remembered
+from pyllmcancel.shares import Owners, Remembered
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -75,7 +75,7 @@ class Responses:
     def __init__(self, open_store: Callable[[], Store] | None, store: Store | None = None) -> None:
         self._open_store = open_store
         self._opened = store
-        self._live = KeptAnswers[BackgroundResponse](sys.maxsize, several=False)
+        self._live = KeptAnswers[BackgroundResponse](sys.maxsize, Owners(several=False))
         self._unstored = Remembered[str, BackgroundResponse](MAX_UNSTORED)
         self._handed = Remembered[str, Part](MAX_HANDED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import Error, UsageError
 
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 
-class HasKeys(Protocol):
-    """The part of a server's state that is needed here."""
-
-    config: ServerConfig
-    keys: KeyRing
-
-
 class Hangups:
     """The handling of SIGHUP, from the start of the process on: it has the keys read again.
 
@@ -45,30 +38,29 @@ class Hangups:
     def _remember(self, _number: int, _frame: FrameType | None) -> None:
         self._came_early = True
 
-    def handled_by(self, loop: asyncio.AbstractEventLoop, state: HasKeys) -> None:
+    def handled_by(self, loop: asyncio.AbstractEventLoop, keys: KeyRing) -> None:
         """Have each SIGHUP read the keys again from now on, and read them if one has come already."""
-        loop.add_signal_handler(signal.SIGHUP, read_again, state, self._read)
+        loop.add_signal_handler(signal.SIGHUP, read_again, keys, self._read)
         if self._came_early:
-            read_again(state, self._read)
+            read_again(keys, self._read)
 
 
-def read_again(state: HasKeys, read: ReadKeys) -> None:
+def read_again(keys: KeyRing, read: ReadKeys) -> None:
     """Replace the keys. If that is impossible, the former keys stay valid, and the log says why."""
     try:
         api_keys, admin_api_keys = read()
-        changed = replace(state.config, api_keys=api_keys, admin_api_keys=admin_api_keys)
-        if changed.shared != state.config.shared:
+        changed = replace(keys.config, api_keys=api_keys, admin_api_keys=admin_api_keys)
+        if changed.shared != keys.config.shared:
             # Limits for each owner, and what an owner may see, were decided at the start.
             raise UsageError("a change between one owner and several needs a restart")
-        if not changed.shared and owners_of(changed).isdisjoint(owners_of(state.config)):
+        if not changed.shared and owners_of(changed).isdisjoint(owners_of(keys.config)):
             # A single owner sees everything, and an open stream of events outlives the key that it was opened with.
             raise UsageError("another owner in place of the only one needs a restart")
     except (Error, OSError, UnicodeError) as error:
         logger.error("SIGHUP: the API keys could not be read again, and the former ones stay valid: %s", error)
         return
-    state.keys.replace(api_keys, admin_api_keys)
-    n_owners = len({key.owner for key in api_keys})
-    logger.info("SIGHUP: %d API keys of %d owners are valid from now on", len(api_keys), n_owners)
+    keys.replace(changed)
+    logger.info("SIGHUP: %d API keys of %d owners are valid from now on", len(api_keys), len(owners_of(changed)))
 
 
 def owners_of(config: ServerConfig) -> set[str]:

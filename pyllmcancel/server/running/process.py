@@ -54,7 +54,7 @@ class Server(SupervisedServer):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
         self._state: ServerState = app.state.server
-        super().__init__(config, connections, hangups, self._state, lambda: self._state.health()["status"])
+        super().__init__(config, connections, hangups, self._state.keys, lambda: self._state.health()["status"])
         self._state.on_load_failure = self._give_up
         self._state.on_stuck_load = self._end_by_the_signal
         self._state.on_engine_death = self._end_in_any_case

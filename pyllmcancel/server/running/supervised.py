@@ -21,8 +21,9 @@ from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.timer import Timer
 
 if TYPE_CHECKING:
+    from pyllmcancel.server.http.api_keys import KeyRing
     from pyllmcancel.server.http.connections import Connections
-    from pyllmcancel.server.running.key_rotation import Hangups, HasKeys
+    from pyllmcancel.server.running.key_rotation import Hangups
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -115,7 +116,7 @@ class SupervisedServer(uvicorn.Server):
         config: uvicorn.Config,
         connections: Connections,
         hangups: Hangups | None,
-        keys: HasKeys,
+        keys: KeyRing,
         health: Callable[[], State],
     ) -> None:
         super().__init__(config)

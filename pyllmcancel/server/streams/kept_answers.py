@@ -13,7 +13,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.streams.kept import KeptAnswer
-from pyllmcancel.shares import Shares
+from pyllmcancel.shares import Owners, Shares
 
 A = TypeVar("A", bound=KeptAnswer)
 
@@ -24,10 +24,10 @@ class KeptAnswers(Generic[A]):
     The limit is of their number, and with it of their memory. The oldest one that has ended makes room for a new one.
     """
 
-    def __init__(self, limit: int, *, several: bool) -> None:
+    def __init__(self, limit: int, owners: Owners) -> None:
         self._answers: dict[tuple[str, str], A] = {}  # by owner and name, oldest first
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shares = Shares(limit, several=several)
+        self._shares = Shares(limit, owners)
 
     def __iter__(self) -> Iterator[A]:
         return iter(self._answers.values())
