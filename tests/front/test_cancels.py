@@ -127,9 +127,7 @@ async def test_a_background_response_is_cancelled_though_its_process_does_not_an
 async def test_a_background_response_is_cancelled_for_its_owner_only(tmp_path: Path, stored: bool) -> None:
     async with open_router(tmp_path, "a", **KEYS) as world:
         asked = {"model": "a", "input": "hello", "background": True}
-        assert (
-            await world.begin("POST", "/v1/responses", asked, headers=ANN | {"x-request-id": "mine"}).end()
-        ).status == 200
+        await world.begin("POST", "/v1/responses", asked, headers=ANN | {"x-request-id": "mine"}).end()
         (tmp_path / "a.lacks").write_text("404 not_found")
         path = "/v1/responses/resp_mine/cancel"
         assert (await world.begin("POST", path, headers=BOB).end()).status == 404

@@ -3,13 +3,12 @@
 import os
 import shutil
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.clients.model import PACKAGED_MODEL
-from tests.support.http_process import START_LIMIT, ServerProcess, until
+from tests.support.http_process import ServerProcess, until
 
 pytestmark = pytest.mark.long
 
@@ -19,14 +18,10 @@ ANN, BOB, ADMIN = ({"X-Api-Key": key} for key in ("key-a", "key-b", "key-admin")
 def test_models_load_and_restart_while_the_file_of_keys_is_bad(tmp_path: Path) -> None:
     for name in ("one", "other"):
         shutil.copy(PACKAGED_MODEL, tmp_path / f"{name}.gguf")
-    keys = tmp_path / "keys"
-    keys.write_text("ann:key-a\nbob:key-b\n")
+    (keys := tmp_path / "keys").write_text("ann:key-a\nbob:key-b\n")
     models = ("-m", str(tmp_path / "one.gguf"), "-m", str(tmp_path / "other.gguf"))
     with ServerProcess(*models, "--api-key-file", str(keys), "--admin-api-key", "key-admin") as server:
         http = server.started().http
-
-        def status(model: str) -> str:
-            return http.get(f"/v1/models/{model}", headers=ADMIN).json()["status"]["value"]
 
         def complete(model: str, who: dict[str, str], request_id: str) -> int:
             body = {"model": model, "prompt": "x", "max_tokens": 2}
@@ -41,7 +36,9 @@ def test_models_load_and_restart_while_the_file_of_keys_is_bad(tmp_path: Path) -
         for pid in server.children():
             os.kill(pid, signal.SIGHUP)  # as whoever sends it to all processes
         http.post("/models/unload", json={"model": "one"}, headers=ADMIN)
-        until(partial(status, "one"), lambda found: found == "unloaded", START_LIMIT)
+        until(
+            lambda: http.get("/v1/models/one", headers=ADMIN).json(), lambda one: one["status"]["value"] == "unloaded"
+        )
         assert complete("one", BOB, "bobs") == 200
         for who, names in ((ANN, {"first", "anns"}), (BOB, {"bobs"}), (ADMIN, {"first", "anns", "bobs"})):
             assert {one["id"] for one in http.get("/v1/requests", headers=who).json()["data"]} == names

@@ -11,7 +11,6 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.front.replica import State
 from pyllmcancel.front.upstream import Unread
-from pyllmcancel.front.worker import why_ended
 from tests.front.world import ADMIN, ANN, BOB, COMPLETIONS, KEYS, MODEL, RouterWorld, open_router, sending
 from tests.support.marks import mostly_long
 
@@ -226,10 +225,6 @@ async def test_a_front_whose_models_have_all_failed_is_not_healthy(tmp_path: Pat
         (tmp_path / "a.dies").unlink()
         await world.load("a")
         assert (await world.get("/health")).status == 200
-
-
-def test_a_process_that_was_killed_has_said_no_reason() -> None:
-    assert why_ended("a", -signal.SIGKILL, ["a line"], was_loading=False)[1] == "the model a ended (signal 9)"
 
 
 @pytest.mark.long

@@ -173,11 +173,8 @@ QUERIES: list[tuple[str, str, str]] = [
     ("path", "fields", "message"),
     [
         (COMPLETIONS, {"prompt": [1, 2, 2**40]}, "prompt.2: Input should be less than 2147483648"),
-        (COMPLETIONS, {"prompt": [[1], [2, "x"]]}, "prompt.1.1: Input should be a valid integer"),
-        (COMPLETIONS, {"stop": ["x", 5]}, "stop.1: Input should be a valid string"),
         (CHAT, {"messages": [USER | {"content": 5}]}, "messages.0.content: Input should be a valid list"),
         ("/v1/responses", {"input": [{"type": "message", "role": "user"}]}, "input.0.message.content: Field required"),
-        ("/v1/responses", {"input": [5]}, "input.0: Input should be a valid dictionary"),
     ],
 )
 async def test_the_place_of_an_error_is_that_in_the_body(
