@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Owners:
-    """Those who use a server. A worker learns from the requests that its front sends whether there are several."""
+    """The owners who share a server. A worker learns from the first request of a front whether there are several."""
 
     def __init__(self, *, several: bool) -> None:
         self.several = several

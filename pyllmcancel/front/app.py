@@ -96,8 +96,8 @@ def create_router_app(config: ServerConfig, keeper: Keeper, store: Store | None 
     batches: responses are stored by the models' processes.
     """
     paths = arriving_paths(all_routes(ui=config.ui))
-    router, remotes = Router(keeper, config, paths), keeper.remotes
     keys = KeyRing(config)
+    router, remotes = Router(keeper, config, keys.owners, paths), keeper.remotes
     workers = Workers(WORKERS, "pyllmcancel-input", keys.owners)
     state = FrontState(config, keys, engine=router.requests, workers=workers, streams=router.streams, keeper=keeper)
     kept = store or (None if config.storage is None else Store(*config.storage))

@@ -214,9 +214,10 @@ class Keeper:
         self._act()
 
     def is_stuck(self, worker: Worker) -> None:
-        if not self.replica(worker.name).is_stuck:
+        replica = self.replica(worker.name)
+        if not replica.is_stuck:
             logger.warning("%s does not answer", worker.name)
-        self.replica(worker.name).is_stuck = True
+        replica.is_stuck = True
         if time.monotonic() - worker.answered_at > self.silence:
             self._leaving[worker] = True
         self._act()

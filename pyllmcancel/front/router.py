@@ -36,7 +36,7 @@ from pyllmcancel.server.origin import plain_origin, priority_of
 from pyllmcancel.server.streams.kept import KeptAnswer
 from pyllmcancel.server.streams.kept_answers import KeptAnswers
 from pyllmcancel.server.streams.routes import not_ready
-from pyllmcancel.shares import Owners, Remembered, Shares
+from pyllmcancel.shares import Remembered, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyllmcancel.front.upstream import Headers
     from pyllmcancel.front.worker import Worker
     from pyllmcancel.server.config import ServerConfig
+    from pyllmcancel.shares import Owners
 
 logger = logging.getLogger("pyllmcancel.front")
 
@@ -66,7 +67,7 @@ class Router:
     each with whether its requests belong to groups.
     """
 
-    def __init__(self, keeper: Keeper, config: ServerConfig, paths: Mapping[str, bool]) -> None:
+    def __init__(self, keeper: Keeper, config: ServerConfig, owners: Owners, paths: Mapping[str, bool]) -> None:
         self.keeper = keeper
         self._paths = paths
         self.requests = FrontRequests(config.engine.max_queue)
@@ -74,9 +75,9 @@ class Router:
         own = {Deadline.ALL: config.engine.request_timeout, Deadline.QUEUE: config.engine.queue_timeout}
         self._deadlines = {one: math.inf if seconds is None else seconds for one, seconds in own.items()}
         self._stream_keep = config.stream_keep
-        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, Owners(several=config.shared))
+        self.streams = KeptAnswers[KeptAnswer](MAX_STREAMS, owners)
         self._cancelled = Remembered[str, JSONResponse](MAX_CANCELLED)  # in the background, without a process
-        self._bodies = Shares(config.limits.max_bodies, Owners(several=config.shared))  # long ones that are kept
+        self._bodies = Shares(config.limits.max_bodies, owners)  # long ones that are kept
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

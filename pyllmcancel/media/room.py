@@ -49,7 +49,8 @@ class MediaRoom:
         self._shares = Shares(limit, owners)
         self._held: dict[Key, list[int]] = {}  # the number of prompts that have a chunk, and its bytes
 
-    def most(self) -> int:  # bytes of a prompt for which there may ever be room
+    def most(self) -> int:
+        """Return the bytes of a prompt for which there may ever be room."""
         return self._limit // 2 if self._owners.several else self._limit
 
     def hold(self, owner: str, chunk: MediaChunk) -> Held:

@@ -36,10 +36,8 @@ def chat_constraint(
     """Return the constraint of the answer's tokens, besides the form's own grammar, and the parts that it does not
     enforce; there is none if the text `is_free`. Reasoning may have a budget of tokens, and a message at the end of it.
     """
-    defaults, lost = (
-        state.config.chat,
-        unenforced_parts(body.tool_plan, body.form, form, is_free=is_free)[:MAX_UNENFORCED],
-    )
+    defaults = state.config.chat
+    lost = unenforced_parts(body.tool_plan, body.form, form, is_free=is_free)[:MAX_UNENFORCED]
     has_before = form.thinking is not None or bool(form.triggers)  # reasoning, or calls
     text = None
     if not is_free and (not form.grammar or form.triggers):
